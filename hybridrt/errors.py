@@ -1,0 +1,62 @@
+"""The errors that a caller may want to handle.
+
+Misuse is a `TypeError` or `ValueError`, raised where the mistake is made. What can go wrong in a
+correct program is a `HybridrtError`; each docstring says whether the call had started.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "HybridrtError",
+    "LaneNestingError",
+    "NotPortableError",
+    "OffloadTimeoutError",
+    "QueueFullError",
+    "RuntimeClosedError",
+    "WorkerLostError",
+]
+
+
+class HybridrtError(Exception):
+    """Base class of the errors below."""
+
+
+class QueueFullError(HybridrtError):
+    """The queue held `queue_max` calls. The call had not started and never will.
+
+    Catch it to shed load; wait on the asynchronous path (`await offloaded(...)`) to be slowed
+    down instead.
+    """
+
+
+class OffloadTimeoutError(HybridrtError, TimeoutError):
+    """A call missed its `timeout` or its `queue_timeout`.
+
+    Attributes:
+        started: False: the call was removed from the queue and never runs. True: it was running;
+            its thread goes on, is counted as abandoned, and its result is dropped.
+    """
+
+    def __init__(self, message: str, *, started: bool) -> None:
+        super().__init__(message)
+        self.started = started
+
+
+class NotPortableError(HybridrtError):
+    """Arguments or a result cannot cross to another interpreter or process.
+
+    The call had not started when an argument could not cross; it had run when the result could
+    not.
+    """
+
+
+class WorkerLostError(HybridrtError):
+    """The worker ended in the middle of the call. The call had started; how far it came is unknown."""
+
+
+class LaneNestingError(HybridrtError):
+    """A call inside a lane asked for the same lane, which would wait for itself. It had not started."""
+
+
+class RuntimeClosedError(HybridrtError, RuntimeError):
+    """The runtime or its executor was closed. The call had not started and never will."""

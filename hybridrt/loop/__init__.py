@@ -1,0 +1,1 @@
+"""What lives on an event loop: calls that a coroutine awaits, and their completion in batches."""

@@ -1,0 +1,124 @@
+"""The call that a coroutine awaits: an `asyncio.Future` that is also the call.
+
+`Task.cancel()` calls `cancel()` of the future the task awaits, at once and in the same thread. That
+is what lets a queued call be withdrawn in the same instant, where a call of `run_in_executor` hears
+of it only a turn of the loop later and may have started by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+from hybridrt.errors import OffloadTimeoutError
+from hybridrt.loop.port import Port
+from hybridrt.pool.call import Call
+
+__all__ = ["LoopCall"]
+
+logger = logging.getLogger("hybridrt")
+
+
+class LoopCall(Call, asyncio.Future[Any]):
+    """A call of `@offload`. Everything but `deliver`, `refuse` and `drop` runs on its loop."""
+
+    quick = True
+    patient = True
+    abandon_on_cancel = False
+    cancel_message: Any = None
+    port: Port
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel: queued, it never runs; running, the await ends when the call ends, or now.
+
+        Returns True although the future of a running call is not cancelled yet: the task must not
+        be interrupted before that.
+        """
+        if self.done():
+            return False
+        if self.pool.withdraw(self):
+            return super().cancel(msg)
+        self.cancel_requested = True
+        if self.abandon_on_cancel and self.pool.abandon(self):
+            return super().cancel(msg)
+        self.cancel_message = msg
+        return True
+
+    def expire(self, timeout: float) -> None:
+        """The call's time is up: withdraw it, or leave it running."""
+        if self.done():
+            return
+        name = self.profile.name
+        if self.pool.withdraw(self):
+            self._fail(
+                f"{name} did not start within its timeout of {timeout} s and was removed", started=False
+            )
+        elif self.pool.abandon(self):
+            self.cancel_requested = True
+            self._fail(
+                f"{name} still ran after its timeout of {timeout} s; its thread is abandoned", started=True
+            )
+
+    def expire_in_queue(self, queue_timeout: float) -> None:
+        """The time to start is up; a call that runs is left alone."""
+        if not self.done() and self.pool.withdraw(self):
+            self._fail(
+                f"{self.profile.name} did not start within its queue_timeout of {queue_timeout} s "
+                "and was removed",
+                started=False,
+            )
+
+    def give_up(self, error: BaseException) -> None:
+        """Nobody will wait for the thread any more: fail now."""
+        self.pool.abandon(self)
+        self.cancel_requested = True
+        if not self.done():
+            self.set_exception(error)
+
+    def _fail(self, message: str, *, started: bool) -> None:
+        self.set_exception(OffloadTimeoutError(message, started=started))
+
+    def drop_work(self) -> None:
+        """Keep function and arguments: the future lives no longer than the await."""
+
+    def deliver(self) -> None:
+        """Send the ended call to its loop."""
+        self.port.put(self)
+
+    def refuse(self, error: BaseException) -> None:
+        """Send the call to its loop to fail there."""
+        self.error = error
+        self.port.put(self)
+
+    def drop(self) -> None:
+        """Send the call to its loop to be cancelled there."""
+        self.cancel_requested = True
+        self.port.put(self)
+
+    def settle(self) -> None:
+        """Complete the future."""
+        error = self.error
+        if self.cancel_requested or self.done():
+            self._settle_unwanted(error)
+        elif error is None:
+            self.set_result(self.value)
+        elif isinstance(error, asyncio.CancelledError):
+            super().cancel()
+        else:
+            self.set_exception(_presentable(error))
+
+    def _settle_unwanted(self, error: BaseException | None) -> None:
+        if error is not None and not isinstance(error, asyncio.CancelledError):
+            logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
+        if not self.done():
+            super().cancel(self.cancel_message)
+
+
+def _presentable(error: BaseException) -> BaseException:
+    """Return an error that a future can carry: `StopIteration` would end the awaiting coroutine."""
+    if not isinstance(error, StopIteration):
+        return error
+    wrapped = RuntimeError("the offloaded function raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped

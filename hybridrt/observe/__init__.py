@@ -1,0 +1,1 @@
+"""What the measurements add up to: function profiles, loop delay, windows."""

@@ -1,0 +1,197 @@
+"""Function profiles: what a function costs, and what kind it is.
+
+One profile per code object and executor. Running sums make the statistics; two windows of calls
+make the kind. Everything is O(1) a call, and the number of profiles is bounded. The scheduler's
+lock protects all of it.
+
+The blocking part of a call is its wall time less its CPU time. A call that had to wait for the GIL
+reads the same way, so a single call proves nothing: the intrinsic wait w0 is the *least* blocking
+part seen in the last two windows, which a function reaches only when it really blocks. See the
+seed paper's beta for the raw ratio; here it is only reported, never used to choose a kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.values import FunctionStatistics, Kind
+
+__all__ = ["LONG_NS", "Profile", "Profiles"]
+
+LONG_NS = 20_000_000
+"""A call that computes for longer is long: four of CPython's default switch intervals."""
+WAITING_SHARE = 0.7
+"""Intrinsic blocking ratio from which a function waits. Two computing calls at once read 0.5."""
+WAITING_NS = 50_000
+"""A shorter intrinsic wait is noise of the clocks. Not measured."""
+_WINDOW = 16
+_SEEN_ENOUGH = 4
+"""Running calls seen to wait, and none to compute, until the rest of a function may start."""
+
+
+class Profile:
+    """What is known about one function on one executor."""
+
+    __slots__ = (
+        "blocked_calls", "blocked_low", "blocked_previous", "calls", "calls_before", "computed_calls",
+        "cpu_before", "cpu_ns", "failed", "free_ticks", "held_ticks", "key", "kind", "name", "pending",
+        "queue_wait_ns", "turn_at", "unjudged", "wall_ns",
+    )  # fmt: skip
+
+    def __init__(self, key: Any, name: str) -> None:
+        self.key = key
+        self.name = name
+        self.kind = Kind.UNKNOWN
+        self.calls = self.failed = 0
+        self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
+        self.pending = 0
+        """Calls submitted and not finished: such a profile is never dropped."""
+        self.unjudged = 0
+        """Running calls of an unknown function of which nothing is known yet."""
+        self.blocked_calls = self.computed_calls = 0
+        """Running calls seen from outside to wait, or to compute."""
+        self.free_ticks = self.held_ticks = 0
+        """Ticks at which a running call computed with the GIL free, or held."""
+        self.calls_before = self.cpu_before = 0
+        self.blocked_low = self.blocked_previous = _NEVER
+        self.turn_at = 1
+
+    def record(self, wall_ns: int, cpu_ns: int, queue_wait_ns: int) -> None:
+        """Take in a finished call."""
+        self.calls += 1
+        self.wall_ns += wall_ns
+        self.cpu_ns += cpu_ns
+        self.queue_wait_ns += queue_wait_ns
+        blocked = wall_ns - cpu_ns
+        if blocked < self.blocked_low:
+            self.blocked_low = blocked
+        if self.calls == self.turn_at:
+            self._turn()
+
+    def _turn(self) -> None:
+        """Close a window: choose the kind anew from this one and the one before.
+
+        The first window is the first call alone.
+        """
+        cpu_mean = (self.cpu_ns - self.cpu_before) / (self.calls - self.calls_before)
+        w0 = max(0, min(self.blocked_low, self.blocked_previous))
+        self.blocked_previous, self.blocked_low = self.blocked_low, _NEVER
+        self.calls_before, self.cpu_before = self.calls, self.cpu_ns
+        self.turn_at = self.calls + _WINDOW
+        self.kind = self._kind_of(cpu_mean, w0)
+
+    def _kind_of(self, cpu_ns: float, w0: int) -> Kind:
+        if w0 >= WAITING_NS and w0 >= WAITING_SHARE * (w0 + cpu_ns):
+            return Kind.WAITING
+        if self.releases_gil:
+            return Kind.FREE
+        return Kind.SHORT if cpu_ns < LONG_NS else Kind.LONG
+
+    @property
+    def releases_gil(self) -> bool:
+        """Tell whether its computing calls were seen to leave the GIL free, four times in five."""
+        return self.free_ticks >= 4 and self.free_ticks >= 4 * self.held_ticks
+
+    @property
+    def cohort(self) -> int:
+        """How many unjudged calls of an unknown function may run at once."""
+        return max(1, 2 * self.blocked_calls)
+
+    def saw_waiting(self) -> None:
+        """A running call was seen to wait."""
+        self.blocked_calls += 1
+        if self.kind is Kind.UNKNOWN and not self.computed_calls and self.blocked_calls >= _SEEN_ENOUGH:
+            self.kind = Kind.WAITING
+
+    def saw_computing(self) -> None:
+        """A running call was seen to compute for longer than a short call does."""
+        self.computed_calls += 1
+        if self.kind in (Kind.UNKNOWN, Kind.SHORT):
+            self.kind = Kind.LONG
+
+    def saw_gil(self, *, free: bool) -> None:
+        """A running call computed through a whole tick, and the GIL was free at its end, or held."""
+        if free:
+            self.free_ticks += 1
+        else:
+            self.held_ticks += 1
+        if self.free_ticks + self.held_ticks > 64:
+            self.free_ticks //= 2
+            self.held_ticks //= 2
+        if self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN) and self.releases_gil:
+            self.kind = Kind.FREE
+
+    def summary(self) -> FunctionStatistics:
+        """Return the public view."""
+        return FunctionStatistics(
+            name=self.name,
+            kind=self.kind,
+            calls=self.calls,
+            failed=self.failed,
+            wall=self.wall_ns / 1e9,
+            cpu=self.cpu_ns / 1e9,
+            queue_wait=self.queue_wait_ns / 1e9,
+            beta=blocking_ratio(self.wall_ns, self.cpu_ns),
+        )
+
+
+class Profiles:
+    """The profiles of one executor.
+
+    Args:
+        bound: Profiles kept at most. Beyond it the least used idle quarter is dropped, and its
+            sums go to the profile named "other".
+    """
+
+    def __init__(self, bound: int = 512) -> None:
+        self._bound = bound
+        self._by_key: dict[Any, Profile] = {}
+        self._other = Profile("other", "other")
+
+    def of(self, fn: Any, args: tuple[Any, ...] = ()) -> Profile:
+        """Return the profile of `fn`, a plain function or anything callable, submitted with `args`."""
+        code = getattr(fn, "__code__", None)
+        profile = self._by_key.get(code)
+        # A wrapper has a code object too; only those that wrap nothing are found under it.
+        return self._find(fn, args) if profile is None else profile
+
+    def known(self, key: Any, fn: Any) -> Profile:
+        """Return the profile under `key`, which is `function_key(unwrap(fn))`; the fast way in."""
+        profile = self._by_key.get(key)
+        return self._find(fn, ()) if profile is None else profile
+
+    def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
+        inner = unwrap(fn, args)
+        key = function_key(inner)
+        profile = self._by_key.get(key)
+        if profile is None:
+            if len(self._by_key) >= self._bound:
+                self._drop()
+            profile = self._by_key[key] = Profile(key, function_name(inner))
+        return profile
+
+    def _drop(self) -> None:
+        idle = sorted((p for p in self._by_key.values() if not p.pending), key=lambda p: p.calls)
+        for profile in idle[: max(1, self._bound // 4)]:
+            del self._by_key[profile.key]
+            for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
+                setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
+
+    def forget_pending(self) -> None:
+        """Nothing is queued or running any more, as in a forked child."""
+        for profile in self._by_key.values():
+            profile.pending = profile.unjudged = 0
+
+    def snapshot(self) -> list[FunctionStatistics]:
+        """Return the public views; to be sorted by the caller outside of the lock."""
+        everything = [p for p in (*self._by_key.values(), self._other) if p.calls or p.pending]
+        return [profile.summary() for profile in everything]
+
+
+def blocking_ratio(wall_ns: int, cpu_ns: int) -> float | None:
+    """Return the raw blocking ratio beta = 1 - cpu/wall of the seed paper, or None without a call."""
+    return None if wall_ns <= 0 else min(1.0, max(0.0, 1.0 - cpu_ns / wall_ns))
+
+
+_NEVER = 1 << 62

@@ -1,0 +1,1 @@
+"""Act: the queue and its lanes, permits, workers, the governor, the executor."""

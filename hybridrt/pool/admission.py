@@ -1,0 +1,261 @@
+"""Which queued call may start next: first come first served, or by lanes and permits.
+
+An admission holds the queued calls of one pool and chooses among them. It knows nothing of threads.
+The interpreter's lock protects it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Protocol
+
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.call import Call
+from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
+from hybridrt.values import Kind
+
+__all__ = ["Admission", "FifoAdmission", "LaneAdmission"]
+
+Lane = OrderedDict[Call, None]
+_NEVER_NS = 1 << 63
+
+
+class Admission(Protocol):
+    """The queued calls of a pool, and the choice among them."""
+
+    def put(self, call: Call) -> None:
+        """Queue a call."""
+        ...
+
+    def take(self, limit: int, running: int, waiting: int) -> Call | None:
+        """Return the call to start now, taken out of the queue, or None.
+
+        Args:
+            limit: The size decided by the policy.
+            running: Ordinary calls that run or are on their way.
+            waiting: Those of them that started in the waiting lane.
+        """
+        ...
+
+    def oldest_lacking_ns(self) -> int:
+        """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
+        ...
+
+    def take_overdue(self) -> Call:
+        """Return that call, with a permit beyond the limit."""
+        ...
+
+    def lacks_permit(self) -> bool:
+        """Tell whether a queued call needs a permit."""
+        ...
+
+    def governed(self) -> int:
+        """Return how many queued calls the policy's size holds back."""
+        ...
+
+    def governed_running(self, running: int, waiting: int) -> int:
+        """Return how many running calls count against the policy's size."""
+        ...
+
+    def threads_for(self, size: int, highest: int) -> int:
+        """Return how many threads are worth keeping at a size."""
+        ...
+
+    def counts(self) -> dict[str, int]:
+        """Return the queued calls by lane."""
+        ...
+
+    def drain(self) -> list[Call]:
+        """Take everything out."""
+        ...
+
+
+def _put(lane: Lane, call: Call) -> None:
+    lane[call] = None
+    call.place = lane
+
+
+def _pop(lane: Lane) -> Call:
+    call, _ = lane.popitem(last=False)
+    call.place = None
+    return call
+
+
+class FifoAdmission:
+    """One queue, as many calls at once as the policy says, no permits."""
+
+    def __init__(self) -> None:
+        self._queue: Lane = OrderedDict()
+
+    def put(self, call: Call) -> None:
+        """Queue a call."""
+        _put(self._queue, call)
+
+    def take(self, limit: int, running: int, waiting: int) -> Call | None:
+        """Return the oldest call while fewer than `limit` run."""
+        return _pop(self._queue) if self._queue and running < limit else None
+
+    def oldest_lacking_ns(self) -> int:
+        """Return a huge time: no call lacks a permit."""
+        return _NEVER_NS
+
+    def take_overdue(self) -> Call:
+        """Raise: no call lacks a permit."""
+        raise LookupError("no call lacks a permit")
+
+    def lacks_permit(self) -> bool:
+        """Return False: no call needs one."""
+        return False
+
+    def governed(self) -> int:
+        """Return the length of the queue."""
+        return len(self._queue)
+
+    def governed_running(self, running: int, waiting: int) -> int:
+        """Return all running calls."""
+        return running
+
+    def threads_for(self, size: int, highest: int) -> int:
+        """Return the size: it counts threads."""
+        return size
+
+    def counts(self) -> dict[str, int]:
+        """Return the length of the queue."""
+        return {"queue": len(self._queue)}
+
+    def drain(self) -> list[Call]:
+        """Take everything out."""
+        return [_pop(self._queue) for _ in range(len(self._queue))]
+
+
+class LaneAdmission:
+    """A lane per kind of function.
+
+    Waiting calls start while fewer than `limit` of them run. Short, long and GIL-free calls need a
+    permit of their kind. Calls of a function that nobody knows yet start one by one with a permit,
+    and in doubling cohorts without one as soon as they are seen to wait. A kind is looked up when a
+    call is queued, and once more at the head of the unknown lane; within a lane the oldest goes
+    first, and of the heads of the short and the unknown lane the older.
+    """
+
+    def __init__(self, permits: Permits) -> None:
+        self._permits = permits
+        self._waiting: Lane = OrderedDict()
+        self._short: Lane = OrderedDict()
+        self._long: Lane = OrderedDict()
+        self._free: Lane = OrderedDict()
+        self._unknown: dict[Profile, Lane] = {}
+        self._lanes = {
+            Kind.WAITING: self._waiting,
+            Kind.SHORT: self._short,
+            Kind.LONG: self._long,
+            Kind.FREE: self._free,
+        }
+
+    def put(self, call: Call) -> None:
+        """Queue a call in the lane of its function's kind."""
+        kind = call.profile.kind
+        if kind is Kind.UNKNOWN:
+            _put(self._unknown.setdefault(call.profile, OrderedDict()), call)
+        else:
+            _put(self._lanes[kind], call)
+
+    def take(self, limit: int, running: int, waiting: int) -> Call | None:
+        """Return the first call that may start: waiting, short or unknown, GIL-free, long."""
+        if self._unknown:
+            self._sort_unknown()
+        if self._waiting and waiting < limit:
+            return self._start(_pop(self._waiting), NONE)
+        if self._short or self._unknown:
+            call = self._take_short(waiting < limit)
+            if call is not None:
+                return call
+        permits = self._permits
+        if self._free and permits.has_room(FREE):
+            return self._start(_pop(self._free), FREE)
+        if self._long and permits.has_room(LONG):
+            return self._start(_pop(self._long), LONG)
+        return None
+
+    def oldest_lacking_ns(self) -> int:
+        """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
+        return min(map(_head_ns, self._permit_lanes()), default=_NEVER_NS)
+
+    def take_overdue(self) -> Call:
+        """Return that call, with a permit beyond the limit."""
+        call = _pop(min(self._permit_lanes(), key=_head_ns))
+        return self._start(call, LONG if call.profile.kind is Kind.LONG else SHORT)
+
+    def _permit_lanes(self) -> list[Lane]:
+        return [lane for lane in (self._short, self._long, self._free, *self._unknown.values()) if lane]
+
+    def lacks_permit(self) -> bool:
+        """Tell whether a queued call needs a permit."""
+        return bool(self._short or self._long or self._free or self._unknown)
+
+    def governed(self) -> int:
+        """Return the length of the waiting lane."""
+        return len(self._waiting)
+
+    def governed_running(self, running: int, waiting: int) -> int:
+        """Return the running calls of the waiting lane."""
+        return waiting
+
+    def threads_for(self, size: int, highest: int) -> int:
+        """Return the hard limit: idle threads leave by their timeout."""
+        return highest
+
+    def counts(self) -> dict[str, int]:
+        """Return the queued calls by kind."""
+        counts = {str(kind): len(lane) for kind, lane in self._lanes.items()}
+        counts["unknown"] = sum(map(len, self._unknown.values()))
+        return counts
+
+    def drain(self) -> list[Call]:
+        """Take everything out."""
+        lanes = [*self._lanes.values(), *self._unknown.values()]
+        return [_pop(lane) for lane in lanes for _ in range(len(lane))]
+
+    def _sort_unknown(self) -> None:
+        """Move the calls of functions that are known by now to their lanes."""
+        for profile, lane in list(self._unknown.items()):
+            if profile.kind is not Kind.UNKNOWN or not lane:
+                del self._unknown[profile]
+                for call in lane:
+                    _put(self._lanes[profile.kind], call)
+
+    def _take_short(self, room_to_wait: bool) -> Call | None:
+        """Return the older of the first short call and the first unknown call that may start."""
+        short = self._short if self._short and self._permits.has_room(SHORT) else None
+        unknown, permit = self._startable_unknown(room_to_wait) if self._unknown else (None, NONE)
+        if unknown is not None and (short is None or _head_ns(unknown) < _head_ns(short)):
+            call = self._start(_pop(unknown), permit)
+            call.unjudged = True
+            call.profile.unjudged += 1
+            return call
+        return self._start(_pop(short), SHORT) if short is not None else None
+
+    def _startable_unknown(self, room_to_wait: bool) -> tuple[Lane | None, int]:
+        """Return the lane of the first unknown function that may start one more, and its permit."""
+        room = self._permits.has_room_for_unknown()
+        for profile, lane in self._unknown.items():
+            if profile.unjudged >= profile.cohort or not lane:
+                continue
+            if profile.blocked_calls and not profile.computed_calls:
+                if room_to_wait:
+                    return lane, NONE
+            elif room:
+                return lane, SHORT
+        return None, NONE
+
+    def _start(self, call: Call, permit: int) -> Call:
+        if permit == NONE:
+            call.in_waiting_lane = True
+        else:
+            call.permit = permit
+            self._permits.take(permit)
+        return call
+
+
+def _head_ns(lane: Lane) -> int:
+    return next(iter(lane)).queued_ns

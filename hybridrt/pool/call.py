@@ -1,0 +1,89 @@
+"""A call: one function with its arguments, on its way through a pool.
+
+Its life, every step under the interpreter's lock:
+
+    QUEUED -> ASSIGNED -> RUNNING -> DONE
+       \\----------\\--> CANCELLED
+
+QUEUED lies in exactly one container, `place`. ASSIGNED is on its way to a parked worker and can
+still be withdrawn. RUNNING was claimed by the thread that runs it; nothing can take it back. The
+future that callers see is the call itself: `ThreadCall` for `submit`, the loop's own class for
+`@offload`. A call that ended keeps neither function nor arguments.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hybridrt.observe.functions import Profile
+    from hybridrt.pool.gates import Gate
+    from hybridrt.pool.pool import Pool
+
+__all__ = ["ASSIGNED", "CANCELLED", "DONE", "QUEUED", "RUNNING", "Call"]
+
+QUEUED, ASSIGNED, RUNNING, DONE, CANCELLED = range(5)
+
+
+class Call:
+    """What every kind of call has; a mixin for a future class.
+
+    Rarely used fields are class attributes, so that an ordinary call does not pay for them.
+    """
+
+    fn: Callable[..., Any] | None
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    context: Context | None
+    profile: Profile
+    pool: Pool
+
+    state: int = QUEUED
+    place: OrderedDict[Call, None] | None = None
+    """The container it is queued in."""
+    quick: bool = False
+    """Delivering its result takes no time and runs nobody's code."""
+    patient: bool = False
+    """Waits for space in a full queue instead of being refused."""
+    resolves: bool = False
+    """Belongs to the name-resolution lane."""
+    helped: bool = False
+    """Runs inside the call that waits for it, on that call's thread."""
+    permit: int = 0
+    in_waiting_lane: bool = False
+    unjudged: bool = False
+    gates: tuple[Gate, ...] = ()
+    gates_passed: int = 0
+    abandoned: bool = False
+    cancel_requested: bool = False
+    queued_ns: int = 0
+    started_ns: int = 0
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    value: Any = None
+    error: BaseException | None = None
+
+    def begin(self) -> None:
+        """Tell the future that the call runs."""
+
+    def deliver(self) -> None:
+        """Hand value or error to whoever waits; called once, without the lock."""
+        raise NotImplementedError
+
+    def refuse(self, error: BaseException) -> None:
+        """Fail a call that never ran; called once, without the lock."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Cancel a call that a close took out of the queue; called once, without the lock."""
+        raise NotImplementedError
+
+    def drop_work(self) -> None:
+        """Forget function, arguments and context."""
+        self.fn = None
+        self.args = ()
+        self.kwargs = {}
+        self.context = None

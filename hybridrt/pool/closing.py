@@ -1,0 +1,153 @@
+"""The ends of a pool and of its workers: close, break, a thread that cannot start, one that dies.
+
+Same lock and same rules as `pool`; kept apart because these paths are rare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures.thread import BrokenThreadPool
+from typing import TYPE_CHECKING
+
+from hybridrt.errors import RuntimeClosedError
+from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["break_down", "close", "closed_error", "not_started", "worker_left"]
+
+Refusal = Callable[[], BaseException]
+
+
+def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool) -> list[Call]:
+    """Take no more calls; return those that were cancelled while queued.
+
+    Args:
+        pool: The pool to close; closing twice is fine.
+        refusal: Makes the error for calls that come later.
+        cancel_queued: Cancel what is queued instead of running it.
+    """
+    dropped = _stop(pool, refusal, drop_queued=cancel_queued)
+    for call in dropped:
+        call.drop()
+    return dropped
+
+
+def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool) -> list[Call]:
+    hired: list[Worker] = []
+    dropped: list[Call] = []
+    with pool.interpreter.lock:
+        pool.refusal = pool.refusal or refusal
+        pool.draining = True
+        if drop_queued:
+            dropped = _drop_queued(pool)
+            touched = {other: None for call in dropped for other in pool.leave_gates_locked(call)}
+            hired = [worker for other in touched for worker in other.dispatch_locked()]
+        if not pool.queued:
+            pool.crew.dismiss_idle()
+    for call in dropped:
+        call.drop_work()
+    pool.crew.start(hired)
+    return dropped
+
+
+def _drop_queued(pool: Pool) -> list[Call]:
+    for call in pool.at_gates:
+        assert call.place is not None
+        del call.place[call]
+    dropped = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
+    for container in (pool.resolve_lane, pool.at_gates, pool.backlog):
+        container.clear()
+    for call in dropped:
+        _cancel(call)
+    pool.tally.cancelled += len(dropped)
+    pool.queued = 0
+    pool.interpreter.starved.pop(pool, None)
+    return dropped
+
+
+def _cancel(call: Call) -> None:
+    call.place = None
+    call.state = CANCELLED
+    call.profile.pending -= 1
+
+
+def break_down(pool: Pool, worker: Worker) -> None:
+    """An initializer failed: fail what is queued, and what this worker was hired for."""
+    dropped = _stop(pool, broken_error, drop_queued=True)
+    with pool.interpreter.lock:
+        pool.refusal = broken_error
+        for call in _inbox(worker):
+            pool.give_back_locked(call)
+            _cancel(call)
+            dropped.append(call)
+    for call in dropped:
+        call.refuse(broken_error())
+
+
+def not_started(worker: Worker) -> Call | None:
+    """A hired worker's thread could not be started. Return its call if nobody is left to run it."""
+    pool = worker.pool
+    with pool.interpreter.lock:
+        pool.crew.workers.discard(worker)
+        orphans = [call for call in _inbox(worker) if _is_orphan(pool, call)]
+    return orphans[0] if orphans else None
+
+
+def worker_left(worker: Worker, call: Call | None) -> None:
+    """A worker's thread ends, in good order (`call` is None) or out of the middle of a call."""
+    pool = worker.pool
+    with pool.interpreter.lock:
+        pool.crew.forget_worker(worker)
+        orphans = [waiting for waiting in _inbox(worker) if _is_orphan(pool, waiting)]
+        if call is not None and call.state == RUNNING:
+            pool.book_locked(call)
+            hired = pool.dispatch_after_locked(call)
+        else:
+            hired = pool.dispatch_locked()
+    pool.crew.start(hired)
+    for orphan in orphans:
+        orphan.refuse(RuntimeError("no worker thread is left to run the call"))
+
+
+def _inbox(worker: Worker) -> list[Call]:
+    """Empty a worker's inbox; return the calls that are still its own."""
+    found: list[Call] = []
+    while not worker.inbox.empty():
+        call = worker.inbox.get_nowait()
+        if call is not None and call.state == ASSIGNED:
+            found.append(call)
+    return found
+
+
+def _is_orphan(pool: Pool, call: Call) -> bool:
+    """Put an assigned call back to the front of its lane, or give it up if no worker is left."""
+    pool.give_back_locked(call)
+    if not pool.crew.workers:
+        _cancel(call)
+        pool.leave_gates_locked(call)
+        return True
+    call.state = QUEUED
+    pool.queued += 1
+    if call.resolves:
+        pool.resolve_lane[call] = None
+        call.place = pool.resolve_lane
+    else:
+        pool.admission.put(call)
+    assert call.place is not None
+    call.place.move_to_end(call, last=False)
+    return False
+
+
+def closed_error() -> BaseException:
+    """Return the error for a call that comes after a runtime was closed."""
+    return RuntimeClosedError(
+        "the runtime is closed and takes no more calls; submit within `async with Runtime()`"
+    )
+
+
+def broken_error() -> BaseException:
+    """Return the error for calls of a pool whose initializer failed."""
+    return BrokenThreadPool("A thread initializer failed, the thread pool is not usable anymore")

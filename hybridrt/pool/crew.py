@@ -1,0 +1,168 @@
+"""The workers of one pool: hired on demand, parked, sent home.
+
+Parked workers form a stack, so that the one used last, whose caches are warm, works next, and the
+surplus at the bottom reaches its idle timeout. The interpreter's lock protects the lists; threads
+are started without it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import thread as stdlib_threads
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from hybridrt.pool.call import Call
+from hybridrt.pool.closing import not_started
+from hybridrt.pool.worker import Worker
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+
+__all__ = ["Crew"]
+
+
+class Crew:
+    """Makes, parks and dismisses workers.
+
+    Args:
+        prefix: Thread names are `prefix_0`, `prefix_1` and so on.
+        max_workers: Threads at most, those that resolve names not counted.
+        min_workers: Parked threads that never time out.
+        idle_timeout: Seconds a parked worker waits for a call before it leaves.
+        initializer: Called once in each worker's thread before its first call.
+        initargs: Its arguments.
+    """
+
+    def __init__(
+        self,
+        *,
+        prefix: str,
+        max_workers: int,
+        min_workers: int,
+        idle_timeout: float,
+        initializer: Callable[..., Any] | None = None,
+        initargs: tuple[Any, ...] = (),
+    ) -> None:
+        self.max_workers = max_workers
+        self.min_workers = min_workers
+        self.idle_timeout = idle_timeout
+        self.initializer = initializer
+        self.initargs = initargs
+        self.ceiling = max_workers
+        """Threads worth keeping; the paper's policy lowers it with its size."""
+        self._prefix = prefix
+        self.forget()
+
+    def join_pool(self, pool: Pool) -> None:
+        """Work for `pool`, by its interpreter's clock."""
+        self.pool = pool
+        clock = pool.interpreter.clock
+        self.wall_ns, self.cpu_ns = (clock.wall_ns, clock.cpu_ns) if pool.measures else (_no_time, _no_time)
+
+    def forget(self) -> None:
+        """Begin without workers."""
+        self.workers: set[Worker] = set()
+        self.idle: list[Worker] = []
+        self.threads: WeakSet[Thread] = WeakSet()
+        self._numbers = itertools.count()
+        self.on_empty: list[Callable[[], None]] = []
+        """Called, without the lock, when the last worker has left a draining pool."""
+
+    def may_hire(self, resolving: int, names_wait: bool) -> bool:
+        """Tell whether one more thread is allowed; a name to resolve may always have one."""
+        return len(self.workers) - resolving < self.max_workers or names_wait
+
+    def hire(self) -> Worker:
+        """Return a new worker that `start` must be called for."""
+        worker = Worker(self, f"{self._prefix}_{next(self._numbers)}")
+        self.workers.add(worker)
+        self.threads.add(worker.thread)
+        return worker
+
+    def start(self, hired: list[Worker], submitted: Call | None = None) -> None:
+        """Start threads; `submitted` is the call whose submission hired them.
+
+        Raises:
+            RuntimeError: No thread could be started and `submitted` has nobody to run it.
+        """
+        for worker in hired:
+            try:
+                worker.start()
+            except RuntimeError as error:
+                orphan = not_started(worker)
+                if orphan is None:
+                    continue
+                if orphan is submitted:
+                    raise
+                orphan.refuse(error)
+
+    def park(self, worker: Worker) -> None:
+        """Put a worker without a call on the stack; it waits at its inbox next."""
+        self.idle.append(worker)
+        if not self.pool.queued and self.stopping():
+            worker.inbox.put(None)
+
+    def may_leave(self, worker: Worker, *, timed_out: bool) -> bool:
+        """Decide whether a parked worker goes; called by the worker, without the lock.
+
+        The race between its timeout and a dispatch:
+
+            1. The worker's wait times out; it has not the lock yet.
+            2. `_dispatch` takes it off the stack and puts a call into its inbox.
+            3. The worker gets the lock, is not on the stack, and must look into its inbox again.
+
+        With 3 before 2 it has left the stack and the set, and `_dispatch` never sees it.
+        """
+        pool = self.pool
+        with pool.interpreter.lock:
+            if worker not in self.idle:
+                return False
+            finished = self.stopping() and not pool.queued
+            surplus = timed_out and len(self.workers) > self.min_workers
+            if not (finished or surplus or len(self.workers) > self.ceiling):
+                return False
+            self.forget_worker(worker)
+        return True
+
+    def stopping(self) -> bool:
+        """Tell whether no more calls can come."""
+        return self.pool.draining or interpreter_exits()
+
+    def forget_worker(self, worker: Worker) -> None:
+        """Take a worker off all lists; the lock is held."""
+        self.workers.discard(worker)
+        if worker in self.idle:
+            self.idle.remove(worker)
+
+    def dismiss_idle(self) -> None:
+        """Wake every parked worker, to see whether it should leave."""
+        for worker in tuple(self.idle):
+            worker.inbox.put(None)
+
+    def gone(self) -> None:
+        """A worker's thread is about to end; called by it, without the lock."""
+        with self.pool.interpreter.lock:
+            last = not self.workers and self.stopping()
+            waiters, self.on_empty = (self.on_empty, []) if last else ([], self.on_empty)
+        for waiter in waiters:
+            waiter()
+
+    def when_empty(self, waiter: Callable[[], None]) -> None:
+        """Call `waiter` once the last worker of a draining pool is gone; at once if it is."""
+        with self.pool.interpreter.lock:
+            if self.workers:
+                self.on_empty.append(waiter)
+                return
+        waiter()
+
+
+def interpreter_exits() -> bool:
+    """Tell whether the interpreter has begun to shut down, as `concurrent.futures` sees it."""
+    return stdlib_threads._shutdown
+
+
+def _no_time() -> int:
+    return 0

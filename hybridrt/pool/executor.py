@@ -1,0 +1,235 @@
+"""`AdaptiveThreadPoolExecutor`: the standard library's surface over a pool.
+
+The executor is what users hold; the pool, the workers and the governor never refer to it, so that
+it can be collected, upon which its pool drains and its workers leave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import socket
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
+
+from hybridrt.control.demand import DemandPolicy
+from hybridrt.control.paper import PaperPolicy
+from hybridrt.control.window import Limits, Policy
+from hybridrt.measure.host import memory_limit
+from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
+from hybridrt.pool.closing import close
+from hybridrt.pool.crew import Crew
+from hybridrt.pool.future import ThreadCall
+from hybridrt.pool.hooks import HookRunner, Hooks
+from hybridrt.pool.interpreter import shared
+from hybridrt.pool.pool import Pool
+from hybridrt.pool.report import pool_statistics
+from hybridrt.values import PolicyName, Statistics
+
+__all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MAX_WORKERS = 256
+THREAD_BYTES = 4 << 20
+"""Memory to reckon with per thread, stack and arenas. Not measured."""
+_debug_getaddrinfo = getattr(asyncio.BaseEventLoop, "_getaddrinfo_debug", None)
+
+
+def default_max_workers(memory_max: int | None = None) -> int:
+    """Return the default hard limit: 256 threads, less under a memory budget in bytes."""
+    budget = memory_limit() if memory_max is None else min(memory_max, memory_limit())
+    return max(4, min(MAX_WORKERS, budget // THREAD_BYTES))
+
+
+class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
+    """A thread pool that sizes itself by what its calls do.
+
+    A drop-in for `concurrent.futures.ThreadPoolExecutor`, which it is a subclass of because asyncio
+    insists: everything that class promises holds here. Threads start on demand and leave when idle.
+    Under the `demand` policy at most one long and one short call compute at a time while there is a
+    GIL, waiting calls run beside them in threads of their own, and name resolution never queues
+    behind other calls (it has up to 16 threads beyond `max_workers`).
+
+    Safe to use from any thread. Shutting down, cancelling, and interpreter exit are as in the
+    standard library. In a forked child the executor starts empty; calls queued in the parent do
+    not run there.
+
+    Cost: a submit takes some microseconds; an idle executor takes no CPU time.
+
+    Args:
+        max_workers: Hard limit of threads, at least 1. None: 256, less where memory is short. 1
+            runs one call at a time in the order of submission, so it works as a mutex.
+        thread_name_prefix: Prefix of the thread names.
+        initializer: Called in each new thread. If it raises, the executor is broken.
+        initargs: Arguments of `initializer`.
+        min_workers: Idle threads that stay, 0 or more, and the least size of the `paper` policy.
+        policy: "demand", or "paper" for the published controller.
+        queue_max: Queued calls at most; None for no bound. `submit` then raises `QueueFullError`.
+        context: "copy" runs each call in a copy of the submitter's context variables, "none" in
+            the thread's own. None: "none" with an initializer, whose state a copy would hide.
+        idle_timeout: Seconds a thread waits for a call before it leaves.
+        hooks: What to tell about calls and threads.
+
+    Raises:
+        TypeError: An argument has the wrong type.
+        ValueError: An argument is out of its range.
+    """
+
+    _counter = itertools.count().__next__
+
+    def __init__(
+        self,
+        max_workers: int | None = None,
+        thread_name_prefix: str = "",
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        *,
+        min_workers: int = 1,
+        policy: PolicyName = "demand",
+        queue_max: int | None = None,
+        context: Literal["copy", "none"] | None = None,
+        idle_timeout: float = 10.0,
+        hooks: Hooks | None = None,
+    ) -> None:
+        if max_workers is None:
+            max_workers = max(min_workers, default_max_workers())
+        if max_workers <= 0:
+            raise ValueError("max_workers must be greater than 0")
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        _check_range("min_workers", min_workers, 0, max_workers)
+        _check_choice("policy", policy, get_args(PolicyName))
+        _check_choice("context", context, ("copy", "none", None))
+        if queue_max is not None:
+            _check_range("queue_max", queue_max, 0, None)
+        _check_range("idle_timeout", idle_timeout, 0, None)
+        # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
+        self._policy_name: PolicyName = policy
+        self._copies_context = (context or ("none" if initializer else "copy")) == "copy"
+        self._thread_name_prefix = thread_name_prefix or f"AdaptiveThreadPoolExecutor-{self._counter()}"
+        crew = Crew(
+            prefix=self._thread_name_prefix,
+            max_workers=max_workers,
+            min_workers=min_workers,
+            idle_timeout=idle_timeout,
+            initializer=initializer,
+            initargs=initargs,
+        )
+        limits = Limits(lowest=max(1, min_workers), highest=max_workers, capacity=shared.permits.capacity)
+        admission, law = _admission(policy, max_workers)
+        self._pool = Pool(
+            interpreter=shared,
+            admission=admission,
+            policy=law,
+            limits=limits,
+            queue_max=queue_max,
+            crew=crew,
+            hooks=HookRunner(hooks),
+            measures=_measures(),
+        )
+        self._finalizer = weakref.finalize(self, _drain_orphan, self._pool)
+        self._finalizer.atexit = False
+
+    # ------------------------------------------------------------------ concurrent.futures
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Queue a call of `fn` and return its future.
+
+        Raises:
+            QueueFullError: The queue holds `queue_max` calls; this one never runs.
+            RuntimeError: The executor was shut down, or the interpreter exits.
+        """
+        pool = self._pool
+        call = ThreadCall()
+        call.fn, call.args, call.kwargs = fn, args, kwargs
+        call.context = copy_context() if self._copies_context else None
+        call.pool = pool
+        call.profile = pool.profiles.of(fn, args)
+        call.resolves = _resolves_names(fn)
+        pool.push(call)
+        return call
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; let the queued ones run, or cancel them; wait for all threads.
+
+        Without `wait` it returns at once and the threads go on until the queue is empty. It has no
+        deadline, as in the standard library: deadlines belong to `Runtime` and `run`.
+        """
+        close(self._pool, _shut_down_error, cancel_queued=cancel_futures)
+        if wait:
+            for thread in list(self._pool.crew.threads):
+                thread.join()
+
+    # ------------------------------------------------------------------ beyond it
+
+    def statistics(self) -> Statistics:
+        """Return what the executor knows about itself; see `Statistics`."""
+        return pool_statistics(self._pool, self._policy_name)
+
+    # What monitoring libraries read of the standard library's class.
+
+    @property
+    def _max_workers(self) -> int:  # type: ignore[override]  # there it is a plain attribute
+        return self._pool.limits.highest
+
+    @property
+    def _threads(self) -> set[Any]:  # type: ignore[override]
+        return {worker.thread for worker in tuple(self._pool.crew.workers)}
+
+    @property
+    def _shutdown(self) -> bool:  # type: ignore[override]
+        return self._pool.refusal is not None
+
+
+def _resolves_names(fn: Any) -> bool:
+    """Tell whether asyncio asks for a name or an address, in debug mode too."""
+    if fn is socket.getaddrinfo or fn is socket.getnameinfo:
+        return True
+    return _debug_getaddrinfo is not None and getattr(fn, "__func__", None) is _debug_getaddrinfo
+
+
+def _admission(policy: PolicyName, max_workers: int) -> tuple[Admission, Policy]:
+    """Return queue discipline and law: with one worker, order is what users rely on."""
+    if policy == "paper":
+        return FifoAdmission(), PaperPolicy()
+    if max_workers == 1 or not _measures():
+        return FifoAdmission(), DemandPolicy()
+    return LaneAdmission(shared.permits), DemandPolicy()
+
+
+def _measures() -> bool:
+    """Tell whether calls are measured; without it nothing can be governed."""
+    return os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
+
+
+def _drain_orphan(pool: Pool) -> None:
+    """The executor was collected: let its workers leave when the queue is empty.
+
+    May run in the middle of anything, a locked section included, so it takes no lock. A worker that
+    parks meanwhile either sees `draining` or is on the stack when it is read.
+    """
+    pool.draining = True
+    pool.crew.dismiss_idle()
+
+
+def _shut_down_error() -> BaseException:
+    return RuntimeError("cannot schedule new futures after shutdown")
+
+
+def _check_range(name: str, value: float, least: float, most: float | None) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if value < least or (most is not None and value > most):
+        bound = f">= {least}" if most is None else f"between {least} and {most} (max_workers)"
+        raise ValueError(f"{name} must be {bound}, got {value!r}")
+
+
+def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

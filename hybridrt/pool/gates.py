@@ -1,0 +1,60 @@
+"""Gates: at most so many calls at a time, for one function (`limit`) or one object (`lane`).
+
+A call passes its gates in order before it reaches a lane of its pool, and leaves them when it has
+really ended, so an abandoned call still keeps its lane closed. Gates belong to the interpreter, not
+to a pool. The interpreter's lock protects them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+from weakref import WeakValueDictionary
+
+from hybridrt.pool.call import Call
+
+__all__ = ["Gate", "lane_gate"]
+
+
+class Gate:
+    """Lets `limit` calls in; the others queue in the order of their arrival."""
+
+    __slots__ = ("__weakref__", "active", "limit", "name", "owner", "waiting")
+
+    def __init__(self, limit: int, name: str, owner: object = None) -> None:
+        self.limit = limit
+        self.name = name
+        self.owner = owner  # keeps its identity from being given to another object
+        self.active = 0
+        self.waiting: OrderedDict[Call, None] = OrderedDict()
+
+    def enter(self, call: Call) -> bool:
+        """Let `call` in, or queue it here and return False."""
+        if self.active < self.limit:
+            self.active += 1
+            return True
+        self.waiting[call] = None
+        call.place = self.waiting
+        return False
+
+    def leave(self) -> Call | None:
+        """Let one out. Return the call that took its place, if one waited."""
+        if not self.waiting:
+            self.active -= 1
+            return None
+        call, _ = self.waiting.popitem(last=False)
+        call.place = None
+        return call
+
+
+_lanes: WeakValueDictionary[Any, Gate] = WeakValueDictionary()
+
+
+def lane_gate(lane: object) -> Gate:
+    """Return the gate of a lane: one per name, or per object by identity."""
+    key: Any = lane if isinstance(lane, str) else (id(lane),)
+    gate = _lanes.get(key)
+    if gate is None:
+        gate = Gate(1, repr(lane), lane)
+        gate = _lanes.setdefault(key, gate)
+    return gate

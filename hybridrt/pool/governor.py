@@ -1,0 +1,233 @@
+"""The governor: one thread per interpreter that looks at running calls and sizes the pools.
+
+Two jobs, both in `step`, which gets the time as an argument:
+
+- **Sampling** (Go's sysmon): it reads the CPU clocks of running workers from outside. A call that
+  waits gives its permit back, a call that computes takes one, a short one that computes for long
+  becomes long, and a call that waited for too long for a permit starts anyway (an overdraft).
+- **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
+
+It sleeps for 2 ms at first and longer when nothing changes, and parks when nothing runs. A pool that
+needs it rings. If it fails it stops, says so, and lifts the permits, so that every call still gets
+its thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from hybridrt.pool.sampler import Look, sample_pool, switch_interval_ns
+
+if TYPE_CHECKING:
+    from hybridrt.pool.interpreter import Interpreter
+    from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["Governor"]
+
+logger = logging.getLogger("hybridrt")
+
+TICK_NS = 2_000_000
+"""The shortest sleep."""
+REST_NS = 16_000_000
+"""The longest while calls run: what a call can wait for its permit beyond its due."""
+IDLE_STEPS = 20
+"""Naps of that length without any call before it parks."""
+DOZE_NS = 100_000_000
+"""The sleep while nothing runs but a size has still to come down; a ring ends it."""
+_LEAVE_AFTER = 5.0
+"""Seconds a parked governor keeps its thread."""
+OVERDRAFT_NS = 500_000_000
+"""A call that waited for a permit for so long, while none was given back, starts without. Doubles
+with each overdraft that still runs, up to 32 times. Not measured."""
+PROMPT_NS = 500_000
+"""A sleep that ends at most so much too late found the GIL free. A sleep alone is late by 0.1 ms."""
+
+
+class Governor:
+    """Runs `step` while there is something to govern.
+
+    Args:
+        interpreter: Whose pools to govern.
+    """
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+        self.error: str | None = None
+        self._bell: SimpleQueue[None] = SimpleQueue()
+        self.parked = True
+        self._alive = False
+        self._thread: threading.Thread | None = None
+        self._stopping = False
+        self._nap_ns = TICK_NS
+        self._idle_steps = 0
+        self._last_ns = 0
+        self._process_cpu_ns = 0
+        self._was_prompt = False
+        self._moves_seen = 0
+        self._moved_ns = 0
+
+    # ------------------------------------------------------------------ waking
+
+    def ring(self) -> None:
+        """Wake the governor if it is parked, without the lock; costs one look otherwise."""
+        if not self.parked or self.error is not None:
+            return
+        start = False
+        with self.interpreter.lock:
+            if self.parked:
+                self.parked = False
+                start, self._alive = not self._alive, True
+                self._bell.put(None)
+        if start:
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            self._thread = threading.Thread(target=self._run, name="hybridrt-governor", daemon=True)
+            self._thread.start()
+        except RuntimeError as error:  # no thread to be had: permits without a sampler would hang
+            self._fail(error)
+
+    def stop(self) -> None:
+        """End the thread and wait for it; the next ring starts another. For tests."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._stopping = True
+        self._bell.put(None)
+        thread.join()
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            try:
+                self._bell.get(timeout=wait if wait is not None else _LEAVE_AFTER)
+            except Empty:
+                if wait is None and self._leave():
+                    return
+            if self._stopping:
+                self._retire()
+                return
+            try:
+                wait = self.turn()
+            except Exception as error:
+                self._fail(error)
+                return
+
+    def _leave(self) -> bool:
+        """End the thread after a long rest, unless it was rung at the last moment."""
+        with self.interpreter.lock:
+            if not self.parked:
+                return False
+            self._alive = False
+            return True
+
+    def _retire(self) -> None:
+        with self.interpreter.lock:
+            self._stopping = self._alive = False
+            self.parked = True
+            self._thread = None
+
+    def _fail(self, error: BaseException) -> None:
+        logger.error("the governor failed and stopped; pools keep their size", exc_info=error)
+        with self.interpreter.lock:
+            self.error = repr(error)
+            self.interpreter.permits.lifted = True
+            hired = [worker for pool in list(self.interpreter.pools) for worker in pool.dispatch_locked()]
+        start(hired)
+
+    def turn(self) -> float | None:
+        """Do one step and return the seconds until the next, or None to park."""
+        clock = self.interpreter.clock
+        self.parked = False
+        now = clock.wall_ns()
+        late = now - (self._last_ns + self._nap_ns)
+        prompt = late < min(PROMPT_NS, switch_interval_ns() // 2)
+        nap = self.step(now, clock.process_cpu_ns(), prompt=prompt)
+        if nap is None or nap == DOZE_NS:
+            # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
+            # Parking under the lock, and only while nothing is active, leaves no gap: either the
+            # call is seen here, or the submitter sees the flag and rings.
+            with self.interpreter.lock:
+                self.parked = not any(pool.is_active() for pool in self.interpreter.pools)
+            if not self.parked:
+                nap = TICK_NS
+        self._nap_ns = nap or TICK_NS
+        self._last_ns = clock.wall_ns()
+        return None if nap is None else nap / 1e9
+
+    # ------------------------------------------------------------------ one step
+
+    def step(self, now_ns: int, process_cpu_ns: int, *, prompt: bool) -> int | None:
+        """Sample and size at `now_ns`; return nanoseconds to sleep, or None if nothing is left to do.
+
+        Args:
+            now_ns: The time.
+            process_cpu_ns: CPU time of the process.
+            prompt: Whether the governor got the GIL at once when it woke.
+        """
+        process_cpu = process_cpu_ns - self._process_cpu_ns
+        self._process_cpu_ns = process_cpu_ns
+        pools = list(self.interpreter.pools)
+        hired: list[Worker] = []
+        with self.interpreter.lock:
+            look = self._look(now_ns, process_cpu, prompt=prompt)
+            changed = False
+            for pool in pools:
+                changed |= sample_pool(pool, look, hired)
+            hired += self._overdraw(pools, now_ns)
+            for pool in pools:
+                hired += pool.close_window_locked(now_ns)
+            active = any(pool.is_active() for pool in pools)
+            resting = all(pool.at_rest() for pool in pools)
+        self._was_prompt = prompt
+        start(hired)
+        return self._nap(active, resting, changed or bool(hired))
+
+    def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool) -> Look:
+        permits = self.interpreter.permits
+        return Look(
+            now=now_ns,
+            prompt=prompt,
+            steady=prompt and self._was_prompt,
+            process_cpu=process_cpu_ns,
+            switch_interval=switch_interval_ns(),
+            computing=permits.computing,
+            gil=self.interpreter.gil,
+        )
+
+    def _nap(self, active: bool, resting: bool, changed: bool) -> int | None:
+        if active:
+            self._idle_steps = 0
+            return TICK_NS if changed else min(2 * self._nap_ns, REST_NS)
+        self._idle_steps += 1
+        if self._idle_steps <= IDLE_STEPS:
+            return REST_NS
+        return None if resting else DOZE_NS
+
+    def _overdraw(self, pools: list[Pool], now_ns: int) -> list[Worker]:
+        """Start the oldest call that lacks a permit, if none came free for too long."""
+        permits = self.interpreter.permits
+        if permits.moves != self._moves_seen:
+            self._moves_seen, self._moved_ns = permits.moves, now_ns
+        surplus = max(0, permits.computing - 2 * permits.capacity)
+        patience = OVERDRAFT_NS << min(5, surplus)
+        if now_ns - self._moved_ns < patience:
+            return []
+        overdue = [pool for pool in pools if pool.admission.oldest_lacking_ns() <= now_ns - patience]
+        if not overdue:
+            return []
+        self._moved_ns = now_ns
+        return min(overdue, key=lambda pool: pool.admission.oldest_lacking_ns()).overdraw_locked()
+
+
+def start(hired: list[Worker]) -> None:
+    """Start workers of any pool, without the lock."""
+    if hired:
+        hired[0].crew.start(hired)

@@ -1,0 +1,78 @@
+"""What all pools of one interpreter share: the lock, the permits, the governor.
+
+One lock, held for a microsecond at a time, guards every queue, count and state of every pool: a
+permit that one pool gives back may start a call of another, and a lane is interpreter-wide. With
+one lock there is no order of locks to get wrong. Nothing slow and nobody else's code runs under it:
+threads are started, futures completed and hooks called after it is released.
+
+Garbage collection may run code of others in the middle of a locked section, which is why weakref
+callbacks of this package only ring a `SimpleQueue`, which is reentrant, and take no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
+from hybridrt.clock import Clock, SystemClock
+from hybridrt.measure.host import gil_enabled, usable_cores
+from hybridrt.pool.governor import Governor
+from hybridrt.pool.permits import Permits
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+
+__all__ = ["Interpreter", "shared"]
+
+
+class Interpreter:
+    """The budget of one interpreter.
+
+    Args:
+        clock: Where workers and governor read the time.
+        gil: Whether threads share a GIL; None asks the interpreter.
+        cores: Usable cores; None asks the host.
+    """
+
+    def __init__(
+        self, clock: Clock | None = None, *, gil: bool | None = None, cores: int | None = None
+    ) -> None:
+        self.clock: Clock = SystemClock() if clock is None else clock
+        self.gil = gil_enabled() if gil is None else gil
+        self.cores = usable_cores() if cores is None else cores
+        self.pools: WeakSet[Pool] = WeakSet()
+        self.permits = Permits(gil=self.gil, cores=self.cores)
+        self.start_clean()
+
+    def start_clean(self) -> None:
+        """Forget all that ran; used at the start and in a forked child."""
+        self.lock = threading.Lock()
+        self.permits.forget()
+        self.starved: dict[Pool, None] = {}
+        """Pools with calls that lack a permit, the one that has had no turn for longest first."""
+        self.governor = Governor(self)
+        for pool in list(self.pools):
+            pool.start_clean()
+
+
+shared = Interpreter()
+
+
+def _before_fork() -> None:
+    shared.lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    shared.lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    # The lock is held across the fork, so that the child copies no half-done change; the child
+    # gets a new one, because the threads that would release the old one are not there.
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=shared.start_clean,
+    )

@@ -1,0 +1,62 @@
+"""`statistics()`: one consistent look at a pool, in public values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridrt.observe.functions import blocking_ratio
+from hybridrt.values import RunningCall, Statistics
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["pool_statistics"]
+
+
+def pool_statistics(pool: Pool, policy: str) -> Statistics:
+    """Return what a pool knows about itself; O(workers + functions), safe from any thread."""
+    now = pool.interpreter.clock.wall_ns()
+    tally = pool.tally
+    with pool.interpreter.lock:
+        running = [_running(worker, now) for worker in pool.crew.workers if worker.call is not None]
+        functions = pool.profiles.snapshot()
+        queued = pool.admission.counts() | {
+            "resolve": len(pool.resolve_lane),
+            "gated": len(pool.at_gates),
+            "backlog": len(pool.backlog),
+        }
+        return Statistics(
+            policy=policy,
+            workers=len(pool.crew.workers),
+            idle=len(pool.crew.idle),
+            target=pool.sizing.state.workers,
+            max_workers=pool.limits.highest,
+            queued=queued,
+            running=tuple(sorted(running, key=lambda call: -call.age)),
+            submitted=tally.submitted,
+            completed=tally.completed,
+            failed=tally.failed,
+            cancelled=tally.cancelled,
+            rejected=tally.rejected,
+            abandoned=tally.abandoned,
+            abandoned_running=pool.abandoned_running,
+            overdrafts=tally.overdrafts,
+            beta=blocking_ratio(tally.wall_ns, tally.cpu_ns),
+            functions=tuple(sorted(functions, key=lambda profile: -profile.cpu)),
+            decisions=tuple(pool.sizing.decisions),
+            governor_error=pool.interpreter.governor.error,
+        )
+
+
+def _running(worker: Worker, now_ns: int) -> RunningCall:
+    call, probe = worker.call, worker.probe
+    assert call is not None
+    cpu_ns = None if probe is None else probe.cpu_ns()
+    return RunningCall(
+        name=call.profile.name,
+        age=max(0, now_ns - call.started_ns) / 1e9,
+        cpu=None if cpu_ns is None else max(0, cpu_ns - worker.cpu_start_ns) / 1e9,
+        abandoned=call.abandoned,
+        thread=worker.thread.name,
+    )

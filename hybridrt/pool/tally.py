@@ -1,0 +1,24 @@
+"""Running counts of one pool; the interpreter's lock protects them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Tally"]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums since the pool was made; times in nanoseconds of finished calls."""
+
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    rejected: int = 0
+    abandoned: int = 0
+    overdrafts: int = 0
+    wall_ns: int = 0
+    cpu_ns: int = 0
+    lane_cpu_ns: int = 0
+    """CPU time of the calls that started in the waiting lane."""

@@ -1,0 +1,457 @@
+"""The runtime: builds the parts for one loop, and closes them by a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import logging
+import sys
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Literal, ParamSpec, TypeVar, overload
+
+from hybridrt.errors import QueueFullError, RuntimeClosedError
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.port import Port, has_port, set_port
+from hybridrt.measure.heartbeat import Heartbeat
+from hybridrt.observe.loop_delay import DelayWindow
+from hybridrt.offload import Offloaded, offload
+from hybridrt.pool.closing import close, closed_error
+from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
+from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.worker import Worker
+from hybridrt.values import PolicyName, Statistics
+
+__all__ = ["Runtime", "install", "run"]
+
+logger = logging.getLogger("hybridrt")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+LoopName = Literal["auto", "asyncio", "uvloop"]
+
+
+class Runtime:
+    """The hybrid runtime of one event loop.
+
+    Within `async with Runtime() as runtime:` the runtime's executor is the loop's default one, so
+    `asyncio.to_thread`, name resolution and frameworks use it, and `@offload` functions run on it.
+
+    On leaving the block no more calls are taken, background tasks and calls get `shutdown_timeout`
+    to end, and what is left then is named in the log with its function and line and left behind. The
+    loop keeps a fresh plain executor, because asyncio cannot go back to having none.
+
+    Use it from its loop's thread; `statistics()` is safe from any thread.
+
+    Args:
+        max_workers: Hard limit of threads. None: 256, less where memory is short.
+        min_workers: Idle threads that stay.
+        policy: "demand", or "paper" for the published controller.
+        loop_delay_target: Seconds of loop delay that the shield will aim at. Accepted, without
+            effect in this version.
+        shield: Whether the switch interval may be governed. Accepted, without effect in this version.
+        govern_anyio: Whether anyio's limiter may be governed. Accepted, without effect in this
+            version.
+        queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError` and awaited calls
+            wait for space.
+        background_max: Background tasks at most.
+        shutdown_timeout: Seconds that closing may take, 0 or more.
+        memory_max: Bytes that threads may take up; lowers the default of `max_workers`. None: what
+            the host or cgroup allows.
+        idle_timeout: Seconds a thread waits for a call before it leaves.
+        hooks: What to tell about calls and threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_workers: int | None = None,
+        min_workers: int = 1,
+        policy: PolicyName = "demand",
+        loop_delay_target: float = 0.002,
+        shield: bool = True,
+        govern_anyio: bool = True,
+        queue_max: int | None = 10_000,
+        background_max: int = 1_000,
+        shutdown_timeout: float = 30.0,
+        memory_max: int | None = None,
+        idle_timeout: float = 10.0,
+        hooks: Hooks | None = None,
+    ) -> None:
+        _check_positive("loop_delay_target", loop_delay_target)
+        _check_positive("memory_max", memory_max)
+        _check_positive("background_max", background_max)
+        if not shutdown_timeout >= 0:
+            raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
+        self.loop_delay_target = loop_delay_target
+        self.shield = shield
+        self.govern_anyio = govern_anyio
+        self.background_max = background_max
+        self.shutdown_timeout = shutdown_timeout
+        self.executor = AdaptiveThreadPoolExecutor(
+            default_max_workers(memory_max) if max_workers is None else max_workers,
+            "hybridrt",
+            min_workers=min_workers,
+            policy=policy,
+            queue_max=queue_max,
+            idle_timeout=idle_timeout,
+            hooks=hooks,
+        )
+        self._background: set[asyncio.Task[Any]] = set()
+        self._delays = DelayWindow()
+        self._heartbeat: Heartbeat | None = None
+        self._port: Port | None = None
+        self._state: Literal["new", "open", "closing", "closed"] = "new"
+        self._deadline: float | None = None
+
+    # ------------------------------------------------------------------ life
+
+    async def __aenter__(self) -> Runtime:
+        self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._state != "new":
+            raise RuntimeError(f"a Runtime serves once, and this one is {self._state}; make a new one")
+        if has_port(loop):
+            raise RuntimeError("this event loop has a Runtime already; close it first, or use it")
+        self._state = "open"
+        self._port = self._make_port(loop)
+        set_port(loop, self._port)
+        loop.set_default_executor(self.executor)
+        self._heartbeat = Heartbeat(loop, self._delays.record, self._port.pool.is_active)
+        self._heartbeat.start()
+
+    def _make_port(self, loop: asyncio.AbstractEventLoop) -> Port:
+        return Port(loop, self.executor)
+
+    async def aclose(self) -> None:
+        """Close by the deadline; closing twice is fine.
+
+        Order: background tasks end or are cancelled, queued and running calls end, the rest is left
+        behind. Being cancelled meanwhile leaves the rest behind at once.
+        """
+        if self._state in ("new", "closed", "closing"):
+            if self._state == "new":
+                self._state = "closed"
+            return
+        self._state = "closing"
+        try:
+            await self._end_background()
+            await self._end_calls()
+        finally:
+            self._leave_behind()
+            self._uninstall()
+            self._state = "closed"
+
+    def _time_left(self) -> float:
+        """Return the seconds until the deadline, which the first question sets."""
+        now = asyncio.get_running_loop().time()
+        if self._deadline is None:
+            self._deadline = now + self.shutdown_timeout
+        return max(0.0, self._deadline - now)
+
+    async def _end_background(self) -> None:
+        if self._background:
+            await asyncio.wait(self._background, timeout=self._time_left())
+        for task in tuple(self._background):
+            logger.warning("background task %r did not end by the deadline and is cancelled", task.get_name())
+            task.cancel()
+
+    async def _end_calls(self) -> None:
+        assert self._port is not None
+        loop = asyncio.get_running_loop()
+        empty = loop.create_future()
+        close(self._port.pool, closed_error, cancel_queued=False)
+        self._port.pool.crew.when_empty(lambda: _call_soon(loop, _set_done, empty))
+        await asyncio.wait({empty}, timeout=self._time_left())
+
+    def _leave_behind(self) -> None:
+        """Fail what is queued, give up what runs, and say what that is."""
+        assert self._port is not None
+        pool = self._port.pool
+        close(pool, closed_error, cancel_queued=True)
+        for worker in tuple(pool.crew.workers):
+            worker.leave_behind()
+            call = worker.call
+            if call is None:
+                continue
+            logger.warning(
+                "%s still runs %.3g s after the runtime began to close, %s; its thread %s is left behind",
+                call.profile.name, self.shutdown_timeout, _position(worker), worker.thread.name,
+            )  # fmt: skip
+            if isinstance(call, LoopCall):
+                call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
+
+    def _uninstall(self) -> None:
+        assert self._port is not None
+        loop = self._port.loop
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        set_port(loop, None)
+        if not loop.is_closed():
+            loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+
+    def _hurry(self) -> None:
+        """Whatever closing waits for, it waits no longer: the second Ctrl-C."""
+        self._deadline = 0.0
+        if self._port is not None and self._state in ("open", "closing"):
+            self._leave_behind()
+
+    # ------------------------------------------------------------------ work
+
+    async def offload(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run `fn(*args, **kwargs)` off the loop and return its value; see `offload`.
+
+        Raises:
+            RuntimeClosedError: The runtime is not open.
+        """
+        port = self._open_port()
+        offloaded = fn if isinstance(fn, Offloaded) else offload(fn)
+        return await offloaded.run_on(port, args, kwargs)  # type: ignore[no-any-return]
+
+    @overload
+    async def map(
+        self, fn: Callable[[T], Awaitable[R]], items: Iterable[T] | AsyncIterable[T], *, limit: int = 32
+    ) -> list[R]: ...
+    @overload
+    async def map(
+        self, fn: Callable[[T], R], items: Iterable[T] | AsyncIterable[T], *, limit: int = 32
+    ) -> list[R]: ...
+    async def map(
+        self, fn: Callable[[Any], Any], items: Iterable[Any] | AsyncIterable[Any], *, limit: int = 32
+    ) -> list[Any]:
+        """Apply `fn` to every item, at most `limit` at a time; return the results in order.
+
+        A `def` is offloaded, an `async def` or an offloaded function is awaited on the loop. Items
+        are taken from `items` only as places come free. When one fails, the others are cancelled and
+        awaited, and its error is raised; several errors come as an `ExceptionGroup`.
+
+        Args:
+            fn: Takes one item.
+            items: An iterable or asynchronous iterable; it may be endless only if `fn` raises.
+            limit: Items in work at once, at least 1.
+        """
+        if limit < 1:
+            raise ValueError(f"limit is the number of items in work at once and must be >= 1, got {limit!r}")
+        port = self._open_port()
+        apply = fn if _is_async(fn) else offload(fn)
+        if isinstance(apply, Offloaded):
+            target = apply
+            apply = lambda item: target.run_on(port, (item,), {})  # noqa: E731
+        results: dict[int, Any] = {}
+        take = _taker(items)
+
+        async def work() -> None:
+            while (taken := await take()) is not None:
+                index, item = taken
+                results[index] = await apply(item)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(limit, _length(items, limit))):
+                    group.create_task(work())
+        except BaseExceptionGroup as failures:
+            if len(failures.exceptions) > 1:
+                raise
+            raise failures.exceptions[0] from None
+        return [results[index] for index in range(len(results))]
+
+    def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:
+        """Run a coroutine beside the request; it is tracked, and drained at close.
+
+        An exception that nobody retrieves goes to the loop's exception handler.
+
+        Raises:
+            QueueFullError: `background_max` tasks run already; the coroutine is closed.
+            RuntimeClosedError: The runtime is not open; the coroutine is closed.
+        """
+        if not inspect.iscoroutine(coro):
+            raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
+        if self._state != "open" or len(self._background) >= self.background_max:
+            coro.close()
+            self._open_port()
+            raise QueueFullError(
+                f"background_max={self.background_max} background tasks run already; await some, or raise it"
+            )
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+    def statistics(self) -> Statistics:
+        """Return what the runtime knows about itself; see `Statistics`."""
+        return replace(
+            self.executor.statistics(),
+            loop_delay=self._delays.summary(),
+            background=len(self._background),
+        )
+
+    def _open_port(self) -> Port:
+        if self._state != "open" or self._port is None:
+            remedy = "use it within `async with Runtime()`" if self._state == "new" else "make a new one"
+            raise RuntimeClosedError(f"the runtime is {self._state}, not open; {remedy}")
+        return self._port
+
+
+def run(
+    main: Coroutine[Any, Any, T],
+    *,
+    loop: LoopName = "auto",
+    debug: bool | None = None,
+    **options: Any,
+) -> T:
+    """Run a coroutine as `asyncio.run` does, with a `Runtime` installed.
+
+    The first Ctrl-C cancels `main`, which has `shutdown_timeout` to end; then what still runs is
+    named and left behind. The second Ctrl-C leaves at once.
+
+    Args:
+        main: The coroutine.
+        loop: "auto" is uvloop if it can be imported, else asyncio.
+        debug: asyncio's debug mode; None takes the environment's.
+        **options: The arguments of `Runtime`.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C.
+        RuntimeError: A loop is running in this thread already.
+    """
+    if not inspect.iscoroutine(main):
+        raise TypeError(f"run needs a coroutine, as in run(main()), got {main!r}")
+    try:
+        factory = _loop_factory(loop)
+        runtime = Runtime(**options)
+    except BaseException:
+        main.close()
+        raise
+    with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
+        try:
+            result: T = runner.run(_supervise(main, runtime))
+            return result
+        except BaseException:
+            runtime._hurry()
+            raise
+
+
+def install(**options: Any) -> Runtime:
+    """Give the running loop a `Runtime` without a context manager, and return it.
+
+    For loops that somebody else runs, as in a web server's start-up hook. Close it with
+    `await runtime.aclose()`; a loop that ends without that lets the executor's calls end, as it
+    would with any default executor.
+
+    Raises:
+        RuntimeError: No loop is running, or it has a runtime already.
+    """
+    asyncio.get_running_loop()
+    runtime = Runtime(**options)
+    runtime._open()
+    return runtime
+
+
+async def _supervise(main: Coroutine[Any, Any, T], runtime: Runtime) -> T:
+    """Run `main` in a task of its own, so that a deadline can end its wait for a stuck call."""
+    async with runtime:
+        task = asyncio.get_running_loop().create_task(main)
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait({task}, timeout=runtime._time_left())
+            if not task.done():
+                runtime._leave_behind()
+                await asyncio.wait({task}, timeout=1.0)
+            if not task.done() or task.cancelled():
+                raise
+        return task.result()
+
+
+def _loop_factory(loop: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
+    if loop not in ("auto", "asyncio", "uvloop"):
+        raise ValueError(f"loop must be 'auto', 'asyncio' or 'uvloop', got {loop!r}")
+    if loop != "asyncio":
+        try:
+            import uvloop
+
+            return uvloop.new_event_loop
+        except ImportError:
+            if loop == "uvloop":
+                raise
+    return asyncio.new_event_loop
+
+
+def _position(worker: Worker) -> str:
+    """Return where a worker's thread stands, as `at file:line in function`."""
+    frame = sys._current_frames().get(worker.thread.ident or 0)
+    if frame is None:
+        return "nobody knows where"
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:  # closed meanwhile
+        logger.debug("the last worker left after its event loop was closed")
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _is_async(fn: Any) -> bool:
+    return (
+        isinstance(fn, Offloaded)
+        or inspect.iscoroutinefunction(fn)
+        or inspect.iscoroutinefunction(type(fn).__call__)
+    )
+
+
+def _taker(items: Iterable[Any] | AsyncIterable[Any]) -> Callable[[], Awaitable[tuple[int, Any] | None]]:
+    """Return a function that takes the next (index, item), or None at the end; many may take at once."""
+    lock = asyncio.Lock()  # an asynchronous generator must not be asked twice at a time
+    count = itertools.count()
+    source = None if isinstance(items, AsyncIterable) else iter(items)
+    async_source = aiter(items) if isinstance(items, AsyncIterable) else None
+
+    async def take() -> tuple[int, Any] | None:
+        if source is not None:
+            item = next(source, _END)
+        else:
+            assert async_source is not None
+            async with lock:
+                item = await anext(async_source, _END)
+                return None if item is _END else (next(count), item)
+        return None if item is _END else (next(count), item)
+
+    return take
+
+
+_END = object()
+
+
+def _length(items: Any, otherwise: int) -> int:
+    try:
+        return len(items)
+    except TypeError:
+        return otherwise
+
+
+def _check_positive(name: str, value: float | None) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number or None, got {value!r}")
+    if not value > 0:
+        raise ValueError(f"{name} must be > 0, got {value!r}")

@@ -1,0 +1,220 @@
+"""Frozen values that cross a boundary: what `statistics()` and the hooks hand out.
+
+Everything here is plain data with public names; nothing knows where it came from. Times are float
+seconds, shares lie in [0, 1], and a source that the platform lacks is None.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+__all__ = [
+    "CallEvent",
+    "Decision",
+    "FunctionStatistics",
+    "Kind",
+    "LoopDelay",
+    "PolicyName",
+    "Reason",
+    "RunningCall",
+    "Statistics",
+    "Where",
+]
+
+PolicyName = Literal["demand", "paper"]
+Where = Literal["auto", "inline", "thread", "isolate", "cluster"]
+
+
+class Kind(StrEnum):
+    """What a function is known to do with its time."""
+
+    UNKNOWN = "unknown"
+    """Not seen yet: its calls start in doubling cohorts."""
+    WAITING = "waiting"
+    """Mostly blocked: its calls need no permit."""
+    SHORT = "short"
+    """Computes for less than some 20 ms a call."""
+    LONG = "long"
+    """Computes for longer than that."""
+    FREE = "free"
+    """Computes and leaves the GIL to others meanwhile; limited by the cores."""
+
+
+class Reason(StrEnum):
+    """Why a pool has the size it has."""
+
+    START = "start"
+    """No window has been judged yet."""
+    DEMAND = "demand"
+    """Calls were queued and nothing forbade another thread."""
+    STALL = "stall"
+    """Calls were queued, all threads were blocked, and nothing completed."""
+    BETA_VETO = "beta_veto"
+    """Calls were queued, but the blocking ratio was at or below the threshold."""
+    SATURATED = "saturated"
+    """Calls were queued, but the GIL or the cores were already busy."""
+    HYSTERESIS = "hysteresis"
+    """Growth was due, but not yet often enough in a row."""
+    NO_DEMAND = "no_demand"
+    """Nothing was queued."""
+    AT_MAX = "at_max"
+    """Growth was due at `max_workers`."""
+    AT_MIN = "at_min"
+    """Shrinking was due at `min_workers`."""
+    HOLD = "hold"
+    """The size fits what was seen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One sizing decision.
+
+    Attributes:
+        at: Seconds since the executor was made.
+        workers: The size decided: waiting calls at once (`demand`) or threads (`paper`).
+        previous: The size before.
+        reason: Why.
+        beta: The blocking ratio the policy worked with, or None before the first sample.
+        queued: Calls queued at that moment, over all lanes.
+        running: Calls running at that moment.
+    """
+
+    at: float
+    workers: int
+    previous: int
+    reason: Reason
+    beta: float | None
+    queued: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionStatistics:
+    """The profile of one function; times are sums over its finished calls, in seconds.
+
+    Attributes:
+        name: Qualified name, `module:qualname`; `other` collects functions beyond the bound.
+        kind: What the function is known to do.
+        calls: Finished calls, failures included.
+        failed: Calls that raised.
+        wall: From start to end.
+        cpu: CPU time of the worker thread.
+        queue_wait: From submission to start.
+        beta: Raw blocking ratio, 1 - cpu/wall, time-weighted; None before the first call ends.
+    """
+
+    name: str
+    kind: Kind
+    calls: int
+    failed: int
+    wall: float
+    cpu: float
+    queue_wait: float
+    beta: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningCall:
+    """A call that runs now.
+
+    Attributes:
+        name: Qualified name of the function.
+        age: Seconds since it started.
+        cpu: CPU seconds so far; None where threads have no readable CPU clock.
+        abandoned: True when nobody waits for its result any more.
+        thread: Name of its thread.
+    """
+
+    name: str
+    age: float
+    cpu: float | None
+    abandoned: bool
+    thread: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopDelay:
+    """Lateness of a timer on the loop, weighted by time, over the last `window` seconds."""
+
+    p50: float
+    p99: float
+    max: float
+    window: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What an executor, or a runtime, knows about itself.
+
+    Attributes:
+        policy: The sizing policy.
+        workers: Live threads.
+        idle: Those that wait for a call.
+        target: The size decided last: waiting calls at once (`demand`) or threads (`paper`).
+        max_workers: The hard limit; the name-resolution lane has threads of its own beyond it.
+        queued: Queued calls by lane.
+        running: The calls that run now.
+        submitted: Calls accepted.
+        completed: Calls that returned a value.
+        failed: Calls that raised.
+        cancelled: Calls cancelled or timed out while queued; they never ran.
+        rejected: Calls refused by a full queue.
+        abandoned: Calls whose caller left while they ran.
+        abandoned_running: Those of them that still hold a thread.
+        overdrafts: Calls started without a permit because they had waited for too long.
+        beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
+        functions: Profiles, the largest CPU time first.
+        decisions: The last 200 sizing decisions, oldest first.
+        governor_error: Why the governor stopped, or None while it works.
+        loop_delay: None without a runtime.
+        background: Background tasks that run now.
+    """
+
+    policy: str
+    workers: int
+    idle: int
+    target: int
+    max_workers: int
+    queued: dict[str, int]
+    running: tuple[RunningCall, ...]
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    rejected: int
+    abandoned: int
+    abandoned_running: int
+    overdrafts: int
+    beta: float | None
+    functions: tuple[FunctionStatistics, ...]
+    decisions: tuple[Decision, ...]
+    governor_error: str | None = None
+    loop_delay: LoopDelay | None = None
+    background: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the same as nested dicts, lists and numbers, ready for `json.dumps`."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEvent:
+    """What an event hook sees of a call; never its arguments or its result.
+
+    Attributes:
+        kind: `submitted`, `started` or `finished`.
+        name: Qualified name of the function.
+        queue_wait: Seconds from submission to start; None before the start.
+        wall: Seconds from start to end; None before the end.
+        cpu: CPU seconds of the call; None before the end.
+        error: Name of the exception's class when it raised.
+    """
+
+    kind: Literal["submitted", "started", "finished"]
+    name: str
+    queue_wait: float | None = field(default=None)
+    wall: float | None = field(default=None)
+    cpu: float | None = field(default=None)
+    error: str | None = field(default=None)
