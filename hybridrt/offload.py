@@ -15,6 +15,7 @@ from hybridrt.errors import LaneNestingError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.worker import current_worker
@@ -103,7 +104,14 @@ class Offloaded(Generic[P, R]):
 
     async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function off the loop and return what it returns."""
-        return await self.run_on(current_port(), args, kwargs)  # type: ignore[no-any-return]
+        call = self._make(current_port(), self._head + args if self._head else args, kwargs)
+        if self._special:
+            return await self._run_specially(call)  # type: ignore[no-any-return]
+        call.pool.push(call)
+        try:
+            return await call  # type: ignore[no-any-return]
+        finally:
+            del call  # an error's traceback holds this frame
 
     def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not decorated."""
@@ -148,6 +156,7 @@ class Offloaded(Generic[P, R]):
 
     def _make(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
         call = LoopCall(loop=port.loop)
+        call.state = QUEUED
         call.fn = self._fn
         call.args = args
         call.kwargs = kwargs
@@ -349,8 +358,8 @@ def _blocking() -> Iterator[None]:
     if worker is None or call is None:
         yield
         return
-    permit = worker.pool.exchange_permit(call, NONE)
+    permit = worker.pool.exchange_permit(worker, NONE)
     try:
         yield
     finally:
-        worker.pool.exchange_permit(call, permit)
+        worker.pool.exchange_permit(worker, permit)

@@ -86,9 +86,7 @@ class _InlinePool(Pool):
             if self.refusal is not None:
                 raise closed_error()
             self.tally.submitted += 1
-            call.profile.pending += 1
             call.state = RUNNING
-            call.helped = True
         call.queued_ns = call.started_ns = clock.wall_ns()
         cpu_start = clock.cpu_ns()
         fn, context = call.fn, call.context or copy_context()
@@ -98,6 +96,6 @@ class _InlinePool(Pool):
         except BaseException as error:
             call.error = error
         call.wall_ns, call.cpu_ns = clock.wall_ns() - call.started_ns, clock.cpu_ns() - cpu_start
-        self.finish(call)
+        self.finish_helped(call)
         call.deliver()
         del call, fn, context

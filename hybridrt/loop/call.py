@@ -23,6 +23,12 @@ logger = logging.getLogger("hybridrt")
 class LoopCall(Call, asyncio.Future[Any]):
     """A call of `@offload`. Everything but `deliver`, `refuse` and `drop` runs on its loop."""
 
+    # What every call sets; the rest is rare and lies in the instance's dict.
+    __slots__ = (
+        "args", "context", "fn", "kwargs", "place", "pool", "port", "profile", "queued_ns", "started_ns",
+        "state", "value",
+    )  # fmt: skip
+
     quick = True
     patient = True
     abandon_on_cancel = False

@@ -1,40 +1,16 @@
-"""Completions in batches: one wake-up of the loop per turn, not one per call.
-
-Workers append ended calls to their loop's port; the first of them since the last turn wakes the
-loop, which then settles all that have gathered. Why no wake-up is lost, workers W, loop L:
-
-    1. W appends its call.
-    2. W reads `scheduled`. True: somebody's wake-up is on its way, done. False: W sets it, and wakes.
-    a. L sets `scheduled` to False.
-    b. L settles everything in the queue.
-
-    If W reads True in 2, L has not done a yet, so b comes after 1 and takes W's call with it. If two
-    workers both read False, L is woken twice and finds nothing the second time.
-"""
+"""Ports: through which executor the calls of a loop go out, and how they come back."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
-from collections import deque
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
+from hybridrt.loop.outlet import outlet_of
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.pool import Pool
 
-__all__ = ["Port", "current_port", "private_executor"]
-
-logger = logging.getLogger("hybridrt")
-
-
-class Settles(Protocol):
-    """A call whose future lives on a loop."""
-
-    def settle(self) -> None:
-        """Complete the future; called on its loop."""
-        ...
+__all__ = ["Port", "close_private_executor", "current_port", "has_port", "private_executor", "set_port"]
 
 
 class Port:
@@ -46,7 +22,7 @@ class Port:
         pool: The pool to use instead of the executor's own; for tests.
     """
 
-    __slots__ = ("__weakref__", "_done", "_drain", "_scheduled", "copies_context", "executor", "loop", "pool")
+    __slots__ = ("__weakref__", "copies_context", "executor", "loop", "pool", "put")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, executor: AdaptiveThreadPoolExecutor, pool: Pool | None = None
@@ -55,25 +31,7 @@ class Port:
         self.executor = executor
         self.pool: Pool = executor._pool if pool is None else pool
         self.copies_context = executor._copies_context
-        self._done: deque[Settles] = deque()
-        self._scheduled = False
-        self._drain = self._settle_all
-
-    def put(self, call: Settles) -> None:
-        """Hand over an ended call, from any thread."""
-        self._done.append(call)
-        if not self._scheduled:
-            self._scheduled = True
-            try:
-                self.loop.call_soon_threadsafe(self._drain)
-            except RuntimeError:  # the loop is closed: nobody can wait any more
-                logger.debug("a call ended after its event loop was closed")
-
-    def _settle_all(self) -> None:
-        self._scheduled = False
-        done = self._done
-        for _ in range(len(done)):
-            done.popleft().settle()
+        self.put = outlet_of(loop).put
 
 
 class _Here(threading.local):

@@ -25,6 +25,11 @@ WAITING_SHARE = 0.7
 """Intrinsic blocking ratio from which a function waits. Two computing calls at once read 0.5."""
 WAITING_NS = 50_000
 """A shorter intrinsic wait is noise of the clocks. Not measured."""
+BATCH_CALL_NS = 50_000
+"""Functions whose calls take less go to a worker in batches: the hand-over would cost as much."""
+BATCH_NS = 1_000_000
+"""What a batch should last at most."""
+BATCH_MAX = 256
 _WINDOW = 16
 _SEEN_ENOUGH = 4
 """Running calls seen to wait, and none to compute, until the rest of a function may start."""
@@ -34,9 +39,26 @@ class Profile:
     """What is known about one function on one executor."""
 
     __slots__ = (
-        "blocked_calls", "blocked_low", "blocked_previous", "calls", "calls_before", "computed_calls",
-        "cpu_before", "cpu_ns", "failed", "free_ticks", "held_ticks", "key", "kind", "name", "pending",
-        "queue_wait_ns", "turn_at", "unjudged", "wall_ns",
+        "batch",
+        "blocked_calls",
+        "blocked_low",
+        "blocked_previous",
+        "calls",
+        "calls_before",
+        "computed_calls",
+        "cpu_before",
+        "cpu_ns",
+        "failed",
+        "free_ticks",
+        "held_ticks",
+        "key",
+        "kind",
+        "name",
+        "queue_wait_ns",
+        "turn_at",
+        "unjudged",
+        "wall_before",
+        "wall_ns",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str) -> None:
@@ -45,15 +67,15 @@ class Profile:
         self.kind = Kind.UNKNOWN
         self.calls = self.failed = 0
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
-        self.pending = 0
-        """Calls submitted and not finished: such a profile is never dropped."""
+        self.batch = 1
+        """How many queued calls of the function may go to a worker at once."""
         self.unjudged = 0
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = 0
         """Running calls seen from outside to wait, or to compute."""
         self.free_ticks = self.held_ticks = 0
         """Ticks at which a running call computed with the GIL free, or held."""
-        self.calls_before = self.cpu_before = 0
+        self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
 
@@ -66,20 +88,34 @@ class Profile:
         blocked = wall_ns - cpu_ns
         if blocked < self.blocked_low:
             self.blocked_low = blocked
-        if self.calls == self.turn_at:
+        if self.calls >= self.turn_at:
             self._turn()
+
+    def record_batch(
+        self, calls: int, wall_ns: int, cpu_ns: int, queue_wait_ns: int, least_blocked_ns: int
+    ) -> None:
+        """Take in calls that ran back to back."""
+        self.calls += calls - 1
+        self.record(wall_ns, cpu_ns, queue_wait_ns)
+        # `record` took the blocking part of the whole batch for that of a call: harmless, because
+        # only the least counts, and a batch has no less than its least call.
+        self.blocked_low = min(self.blocked_low, least_blocked_ns)
 
     def _turn(self) -> None:
         """Close a window: choose the kind anew from this one and the one before.
 
         The first window is the first call alone.
         """
-        cpu_mean = (self.cpu_ns - self.cpu_before) / (self.calls - self.calls_before)
+        calls = self.calls - self.calls_before
+        cpu_mean = (self.cpu_ns - self.cpu_before) / calls
+        wall_mean = (self.wall_ns - self.wall_before) / calls
         w0 = max(0, min(self.blocked_low, self.blocked_previous))
         self.blocked_previous, self.blocked_low = self.blocked_low, _NEVER
-        self.calls_before, self.cpu_before = self.calls, self.cpu_ns
+        self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + _WINDOW
         self.kind = self._kind_of(cpu_mean, w0)
+        short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
+        self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
     def _kind_of(self, cpu_ns: float, w0: int) -> Kind:
         if w0 >= WAITING_NS and w0 >= WAITING_SHARE * (w0 + cpu_ns):
@@ -140,7 +176,7 @@ class Profiles:
     """The profiles of one executor.
 
     Args:
-        bound: Profiles kept at most. Beyond it the least used idle quarter is dropped, and its
+        bound: Profiles kept at most. Beyond it the least used quarter is dropped, and its
             sums go to the profile named "other".
     """
 
@@ -172,20 +208,15 @@ class Profiles:
         return profile
 
     def _drop(self) -> None:
-        idle = sorted((p for p in self._by_key.values() if not p.pending), key=lambda p: p.calls)
+        idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
         for profile in idle[: max(1, self._bound // 4)]:
             del self._by_key[profile.key]
             for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
                 setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
 
-    def forget_pending(self) -> None:
-        """Nothing is queued or running any more, as in a forked child."""
-        for profile in self._by_key.values():
-            profile.pending = profile.unjudged = 0
-
     def snapshot(self) -> list[FunctionStatistics]:
         """Return the public views; to be sorted by the caller outside of the lock."""
-        everything = [p for p in (*self._by_key.values(), self._other) if p.calls or p.pending]
+        everything = [p for p in (*self._by_key.values(), self._other) if p.calls]
         return [profile.summary() for profile in everything]
 
 

@@ -37,6 +37,10 @@ class Admission(Protocol):
         """
         ...
 
+    def take_like(self, first: Call, most: int) -> list[Call]:
+        """Take at most `most` calls that may go with `first` on its permit."""
+        ...
+
     def oldest_lacking_ns(self) -> int:
         """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
         ...
@@ -94,6 +98,10 @@ class FifoAdmission:
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
         """Return the oldest call while fewer than `limit` run."""
         return _pop(self._queue) if self._queue and running < limit else None
+
+    def take_like(self, first: Call, most: int) -> list[Call]:
+        """Take none: other workers may be free for them."""
+        return []
 
     def oldest_lacking_ns(self) -> int:
         """Return a huge time: no call lacks a permit."""
@@ -154,11 +162,10 @@ class LaneAdmission:
 
     def put(self, call: Call) -> None:
         """Queue a call in the lane of its function's kind."""
-        kind = call.profile.kind
-        if kind is Kind.UNKNOWN:
-            _put(self._unknown.setdefault(call.profile, OrderedDict()), call)
-        else:
-            _put(self._lanes[kind], call)
+        profile = call.profile
+        lane = self._short if profile.kind is Kind.SHORT else self._lane_of(profile)
+        lane[call] = None
+        call.place = lane
 
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
         """Return the first call that may start: waiting, short or unknown, GIL-free, long."""
@@ -176,6 +183,19 @@ class LaneAdmission:
         if self._long and permits.has_room(LONG):
             return self._start(_pop(self._long), LONG)
         return None
+
+    def take_like(self, first: Call, most: int) -> list[Call]:
+        """Take the short calls of the same function that stand at the head of the lane."""
+        lane, profile, taken = self._short, first.profile, list[Call]()
+        if first.permit != SHORT:
+            return taken
+        while lane and len(taken) < most:
+            call = next(iter(lane))
+            if call.profile is not profile or call.gates or not call.quick:
+                break
+            del lane[call]
+            taken.append(call)
+        return taken
 
     def oldest_lacking_ns(self) -> int:
         """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
@@ -215,6 +235,11 @@ class LaneAdmission:
         """Take everything out."""
         lanes = [*self._lanes.values(), *self._unknown.values()]
         return [_pop(lane) for lane in lanes for _ in range(len(lane))]
+
+    def _lane_of(self, profile: Profile) -> Lane:
+        if profile.kind is Kind.UNKNOWN:
+            return self._unknown.setdefault(profile, OrderedDict())
+        return self._lanes[profile.kind]
 
     def _sort_unknown(self) -> None:
         """Move the calls of functions that are known by now to their lanes."""

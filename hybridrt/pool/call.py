@@ -6,14 +6,15 @@ Its life, every step under the interpreter's lock:
        \\----------\\--> CANCELLED
 
 QUEUED lies in exactly one container, `place`. ASSIGNED is on its way to a parked worker and can
-still be withdrawn. RUNNING was claimed by the thread that runs it; nothing can take it back. The
+still be withdrawn. RUNNING was claimed by the thread that runs it; nothing can take it back. In a
+batch the claim itself is not under the lock; see `worker`. The
 future that callers see is the call itself: `ThreadCall` for `submit`, the loop's own class for
 `@offload`. A call that ended keeps neither function nor arguments.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
@@ -42,17 +43,16 @@ class Call:
     pool: Pool
 
     state: int = QUEUED
-    place: OrderedDict[Call, None] | None = None
-    """The container it is queued in."""
+    place: OrderedDict[Call, None] | deque[Call] | None = None
+    """The container it is queued in, or the batch of the worker it is assigned to."""
     quick: bool = False
     """Delivering its result takes no time and runs nobody's code."""
     patient: bool = False
     """Waits for space in a full queue instead of being refused."""
     resolves: bool = False
     """Belongs to the name-resolution lane."""
-    helped: bool = False
-    """Runs inside the call that waits for it, on that call's thread."""
     permit: int = 0
+    """What it was started with; from then on its worker holds it."""
     in_waiting_lane: bool = False
     unjudged: bool = False
     gates: tuple[Gate, ...] = ()

@@ -5,12 +5,13 @@ Same lock and same rules as `pool`; kept apart because these paths are rare.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures.thread import BrokenThreadPool
 from typing import TYPE_CHECKING
 
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
+from hybridrt.pool.call import CANCELLED, RUNNING, Call
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -55,7 +56,7 @@ def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool) -> list[Call]:
 
 def _drop_queued(pool: Pool) -> list[Call]:
     for call in pool.at_gates:
-        assert call.place is not None
+        assert isinstance(call.place, OrderedDict)
         del call.place[call]
     dropped = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
     for container in (pool.resolve_lane, pool.at_gates, pool.backlog):
@@ -71,7 +72,6 @@ def _drop_queued(pool: Pool) -> list[Call]:
 def _cancel(call: Call) -> None:
     call.place = None
     call.state = CANCELLED
-    call.profile.pending -= 1
 
 
 def break_down(pool: Pool, worker: Worker) -> None:
@@ -79,10 +79,11 @@ def break_down(pool: Pool, worker: Worker) -> None:
     dropped = _stop(pool, broken_error, drop_queued=True)
     with pool.interpreter.lock:
         pool.refusal = broken_error
-        for call in _inbox(worker):
-            pool.give_back_locked(call)
+        while worker.batch:
+            call = worker.batch.popleft()
             _cancel(call)
             dropped.append(call)
+        pool.end_stint_locked(worker)
     for call in dropped:
         call.refuse(broken_error())
 
@@ -92,7 +93,7 @@ def not_started(worker: Worker) -> Call | None:
     pool = worker.pool
     with pool.interpreter.lock:
         pool.crew.workers.discard(worker)
-        orphans = [call for call in _inbox(worker) if _is_orphan(pool, call)]
+        orphans = _give_batch_away(pool, worker)
     return orphans[0] if orphans else None
 
 
@@ -101,44 +102,32 @@ def worker_left(worker: Worker, call: Call | None) -> None:
     pool = worker.pool
     with pool.interpreter.lock:
         pool.crew.forget_worker(worker)
-        orphans = [waiting for waiting in _inbox(worker) if _is_orphan(pool, waiting)]
+        orphans = _give_batch_away(pool, worker)
         if call is not None and call.state == RUNNING:
             pool.book_locked(call)
             hired = pool.dispatch_after_locked(call)
         else:
-            hired = pool.dispatch_locked()
+            hired = pool.dispatch_others_locked(pool)
     pool.crew.start(hired)
     for orphan in orphans:
         orphan.refuse(RuntimeError("no worker thread is left to run the call"))
 
 
-def _inbox(worker: Worker) -> list[Call]:
-    """Empty a worker's inbox; return the calls that are still its own."""
-    found: list[Call] = []
-    while not worker.inbox.empty():
-        call = worker.inbox.get_nowait()
-        if call is not None and call.state == ASSIGNED:
-            found.append(call)
-    return found
-
-
-def _is_orphan(pool: Pool, call: Call) -> bool:
-    """Put an assigned call back to the front of its lane, or give it up if no worker is left."""
-    pool.give_back_locked(call)
-    if not pool.crew.workers:
-        _cancel(call)
-        pool.leave_gates_locked(call)
-        return True
-    call.state = QUEUED
-    pool.queued += 1
-    if call.resolves:
-        pool.resolve_lane[call] = None
-        call.place = pool.resolve_lane
-    else:
-        pool.admission.put(call)
-    assert call.place is not None
-    call.place.move_to_end(call, last=False)
-    return False
+def _give_batch_away(pool: Pool, worker: Worker) -> list[Call]:
+    """End a lost worker's stint. Return its calls if no worker is left; else they are queued again."""
+    pool.end_stint_locked(worker)
+    calls = [worker.batch.pop() for _ in range(len(worker.batch))]
+    for call in calls:
+        if call.unjudged:
+            call.unjudged = False
+            call.profile.unjudged -= 1
+        if pool.crew.workers:
+            pool.queued += 1
+            pool.requeue_locked(call, first=True)
+        else:
+            _cancel(call)
+            pool.leave_gates_locked(call)
+    return [] if pool.crew.workers else calls
 
 
 def closed_error() -> BaseException:

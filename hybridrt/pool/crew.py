@@ -60,7 +60,8 @@ class Crew:
         """Work for `pool`, by its interpreter's clock."""
         self.pool = pool
         clock = pool.interpreter.clock
-        self.wall_ns, self.cpu_ns = (clock.wall_ns, clock.cpu_ns) if pool.measures else (_no_time, _no_time)
+        measured = (clock.wall_ns, clock.cpu_ns, clock.wall_ns)
+        self.wall_ns, self.cpu_ns, self.queue_ns = measured if pool.measures else (_no_time,) * 3
 
     def forget(self) -> None:
         """Begin without workers."""
@@ -100,10 +101,10 @@ class Crew:
                 orphan.refuse(error)
 
     def park(self, worker: Worker) -> None:
-        """Put a worker without a call on the stack; it waits at its inbox next."""
+        """Put a worker without a call on the stack; it waits for its bell next."""
         self.idle.append(worker)
         if not self.pool.queued and self.stopping():
-            worker.inbox.put(None)
+            worker.bell.put(None)
 
     def may_leave(self, worker: Worker, *, timed_out: bool) -> bool:
         """Decide whether a parked worker goes; called by the worker, without the lock.
@@ -111,8 +112,8 @@ class Crew:
         The race between its timeout and a dispatch:
 
             1. The worker's wait times out; it has not the lock yet.
-            2. `_dispatch` takes it off the stack and puts a call into its inbox.
-            3. The worker gets the lock, is not on the stack, and must look into its inbox again.
+            2. `_dispatch` takes it off the stack and puts a call into its batch.
+            3. The worker gets the lock, is not on the stack, and must wait for its bell again.
 
         With 3 before 2 it has left the stack and the set, and `_dispatch` never sees it.
         """
@@ -127,6 +128,10 @@ class Crew:
             self.forget_worker(worker)
         return True
 
+    def holder_of(self, call: Call) -> Worker | None:
+        """Return the worker whose stint the running call is, if it is not nested in another call."""
+        return next((worker for worker in self.workers if worker.call is call), None)
+
     def stopping(self) -> bool:
         """Tell whether no more calls can come."""
         return self.pool.draining or interpreter_exits()
@@ -140,7 +145,7 @@ class Crew:
     def dismiss_idle(self) -> None:
         """Wake every parked worker, to see whether it should leave."""
         for worker in tuple(self.idle):
-            worker.inbox.put(None)
+            worker.bell.put(None)
 
     def gone(self) -> None:
         """A worker's thread is about to end; called by it, without the lock."""

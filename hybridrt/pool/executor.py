@@ -20,6 +20,7 @@ from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.measure.host import memory_limit
+from hybridrt.pool import future
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import close
 from hybridrt.pool.crew import Crew
@@ -151,7 +152,9 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         call.context = copy_context() if self._copies_context else None
         call.pool = pool
         call.profile = pool.profiles.of(fn, args)
-        call.resolves = _resolves_names(fn)
+        call.outlet = future.find_outlet()
+        if _resolves_names(fn):
+            call.resolves = True
         pool.push(call)
         return call
 

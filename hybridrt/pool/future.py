@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from concurrent.futures import Future
-from typing import Any
+from concurrent.futures._base import Error
+from typing import Any, Protocol
 
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.worker import current_worker
 
-__all__ = ["ThreadCall"]
+__all__ = ["Outlet", "Settles", "ThreadCall"]
 
 logger = logging.getLogger("hybridrt")
+
+
+class Settles(Protocol):
+    """What completes on a loop's own thread."""
+
+    def settle(self) -> None:
+        """Complete it; called on the loop."""
+        ...
+
+
+class Outlet(Protocol):
+    """Where what ended waits for a loop."""
+
+    def put(self, call: Settles) -> None:
+        """Hand over something that ended, from any thread."""
+        ...
+
+
+def find_outlet() -> Outlet | None:
+    """Return the outlet of the loop that runs in this thread; replaced by the part that has loops."""
+    return None
 
 
 class ThreadCall(Call, Future[Any]):
@@ -39,11 +62,44 @@ class ThreadCall(Call, Future[Any]):
                 worker.help(self)
         return super().result(timeout)
 
+    outlet: Outlet | None = None
+    """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
+
     @property
     def quick(self) -> bool:  # type: ignore[override]
         """Tell whether nobody's code runs when the result is set: asyncio's only wakes a loop."""
         callbacks: list[Any] = self._done_callbacks  # type: ignore[attr-defined]
         return all(getattr(callback, "__module__", None) == "asyncio.futures" for callback in callbacks)
+
+    def _invoke_callbacks(self) -> None:
+        """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn."""
+        if self.outlet is not None and self.quick:
+            self.outlet.put(self)
+        else:
+            super()._invoke_callbacks()  # type: ignore[misc]
+
+    def settle(self) -> None:
+        """Tell asyncio, on the loop that submitted the call.
+
+        Its callback would wake the loop once more, from the loop itself, only to copy the result
+        into the future that is awaited. So the result is put there right away, if that future is
+        found where every asyncio so far keeps it.
+        """
+        destination = _awaited(self._done_callbacks)  # type: ignore[attr-defined]
+        error: BaseException | None = self._exception  # type: ignore[attr-defined]
+        if (
+            destination is None
+            or isinstance(error, Error | StopIteration)
+            or self.cancelled()
+            or destination.get_loop() is not asyncio._get_running_loop()
+        ):
+            super()._invoke_callbacks()  # type: ignore[misc]
+        elif destination.done():  # cancelled meanwhile
+            return
+        elif error is None:
+            destination.set_result(self._result)  # type: ignore[attr-defined]
+        else:
+            destination.set_exception(error)
 
     if sys.version_info < (3, 12):
 
@@ -84,3 +140,14 @@ class ThreadCall(Call, Future[Any]):
         """Fail, without having run."""
         if not self.done():
             self.set_exception(error)
+
+
+def _awaited(callbacks: list[Any]) -> Any:
+    """Return the future that asyncio chained to this one, or None if there is another callback."""
+    if len(callbacks) != 1:
+        return None
+    callback = callbacks[0]
+    code = getattr(callback, "__code__", None)
+    if code is None or "destination" not in code.co_freevars or callback.__name__ != "_call_set_state":
+        return None
+    return callback.__closure__[code.co_freevars.index("destination")].cell_contents

@@ -6,28 +6,23 @@ start and on which worker. It knows nothing of asyncio and nothing of sizing law
 Actors: submitters (any thread), workers, the governor, whoever cancels. All of them come in through
 the methods below, which take the interpreter's lock; methods with a leading underscore, and those
 called `..._locked`, are called with the lock held. Threads are started and results delivered only
-after the lock is released.
+after the lock is released. How a call is claimed, and why it cannot be both claimed and cancelled,
+stands in `worker`.
 
-Claiming. `dispatch_locked` takes a call out of its lane and assigns it to a parked or a new worker. The
-call can still be withdrawn until that worker claims it:
-
-    1. `dispatch_locked` marks the call ASSIGNED and rings the worker.
-    2. A canceller takes the lock, finds ASSIGNED, marks CANCELLED, gives permit and gates back.
-    3. The worker wakes, takes the lock, finds CANCELLED, and asks for its next call instead.
-
-    With 2 and 3 the other way round the worker finds ASSIGNED and marks RUNNING, and the canceller
-    finds RUNNING. One of them wins, never both and never none.
+An invariant saves most of the work: *the first call of a lane cannot start now*, or it would have.
+Whatever makes a start possible (a permit or a place given back, a kind learned, a size changed, a
+worker parked) dispatches, so a call that queues behind another needs no look.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import QueueFullError
-from hybridrt.observe.functions import Profiles
+from hybridrt.observe.functions import Profile, Profiles
 from hybridrt.pool.call import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING, Call
 from hybridrt.pool.crew import Crew
 from hybridrt.pool.permits import NONE
@@ -79,7 +74,6 @@ class Pool:
         self.admission = admission
         self.policy = policy
         self.limits = limits
-        self.queue_max = queue_max
         self.crew = crew
         self.hooks = hooks
         self.profiles = Profiles()
@@ -90,23 +84,21 @@ class Pool:
         self.draining = False
         """No calls come any more: workers leave when the queue is empty."""
         self.measures = measures
-        self.clear_locked()
+        self.queue_room = (1 << 62) if queue_max is None else queue_max
+        self.start_clean()
         crew.join_pool(self)
         interpreter.pools.add(self)
 
-    def clear_locked(self) -> None:
+    def start_clean(self) -> None:
+        """Forget queue and workers: a forked child has neither the threads nor the callers."""
+        self.lock = self.interpreter.lock
+        self.admission.drain()
+        self.crew.forget()
         self.queued = 0
         self.backlog: OrderedDict[Call, None] = OrderedDict()
         self.resolve_lane: OrderedDict[Call, None] = OrderedDict()
         self.at_gates: OrderedDict[Call, None] = OrderedDict()
-        self.busy = self.resolving = self.waiting = self.abandoned_running = 0
-
-    def start_clean(self) -> None:
-        """Forget queue and workers: a forked child has neither the threads nor the callers."""
-        self.admission.drain()
-        self.profiles.forget_pending()
-        self.crew.forget()
-        self.clear_locked()
+        self.busy = self.resolving = self.waiting = 0
 
     # ------------------------------------------------------------------ submitting
 
@@ -117,27 +109,22 @@ class Pool:
             QueueFullError: `queue_max` calls are queued and the call is not patient.
             RuntimeError: The pool is closed or broken, or no thread could be started at all.
         """
-        with self.interpreter.lock:
+        hired = _NOBODY
+        call.queued_ns = self.crew.queue_ns()
+        with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
-            full = self.queue_max is not None and self.queued >= self.queue_max
-            if full and not call.patient:
-                self.tally.rejected += 1
-                raise QueueFullError(
-                    f"the queue holds queue_max={self.queue_max} calls, so {call.profile.name} was not "
-                    "accepted; wait for results, await the call instead, or raise queue_max"
-                )
-            self.tally.submitted += 1
-            call.profile.pending += 1
-            call.queued_ns = self.interpreter.clock.wall_ns()
-            if full:
-                self.backlog[call] = None
-                call.place = self.backlog
+            if self.queued < self.queue_room:
+                self.queued += 1
+                if call.gates or call.resolves:
+                    self._advance(call)
+                else:
+                    self.admission.put(call)
             else:
-                self._enqueue(call)
-            # Whoever stands before it in its lane cannot start now, or would have: whatever makes
-            # a start possible dispatches. So only the first of a lane is worth a look.
-            hired = self.dispatch_locked() if call.place is None or len(call.place) == 1 else _NOBODY
+                self._overflow(call)
+            self.tally.submitted += 1
+            if call.place is None or len(call.place) == 1:
+                hired = self.dispatch_locked()
         if self.interpreter.governor.parked:
             self.interpreter.governor.ring()
         if self.hooks.on_event is not None:
@@ -145,13 +132,16 @@ class Pool:
         if hired:
             self.crew.start(hired, call)
 
-    def _enqueue(self, call: Call) -> None:
-        self.queued += 1
-        if call.resolves:
-            self.resolve_lane[call] = None
-            call.place = self.resolve_lane
-        else:
-            self._advance(call)
+    def _overflow(self, call: Call) -> None:
+        """Keep a patient call until there is space; refuse another."""
+        if not call.patient:
+            self.tally.rejected += 1
+            raise QueueFullError(
+                f"the queue holds queue_max={self.queue_room} calls, so {call.profile.name} was not "
+                "accepted; wait for results, await the call instead, or raise queue_max"
+            )
+        self.backlog[call] = None
+        call.place = self.backlog
 
     def _advance(self, call: Call) -> None:
         """Take a call through the gates that are open, and to its lane behind the last."""
@@ -161,7 +151,20 @@ class Pool:
                 self.at_gates[call] = None
                 return
             call.gates_passed += 1
-        self.admission.put(call)
+        self.requeue_locked(call)
+
+    def requeue_locked(self, call: Call, *, first: bool = False) -> None:
+        """Put a call into its lane, at the end or before all others."""
+        call.state = QUEUED
+        if call.resolves:
+            self.resolve_lane[call] = None
+            call.place = self.resolve_lane
+        else:
+            self.admission.put(call)
+        if first:
+            lane = call.place
+            assert isinstance(lane, OrderedDict)
+            lane.move_to_end(call, last=False)
 
     # ------------------------------------------------------------------ starting
 
@@ -175,123 +178,174 @@ class Pool:
             call = self._take()
             if call is None:
                 break
-            hired += self._assign(call)
+            if crew.idle:
+                worker = crew.idle.pop()
+            else:
+                worker = crew.hire()
+                hired.append(worker)
+            self._begin(worker, call)
+            worker.bell.put(None)
         if self.admission.lacks_permit():
             self.interpreter.starved[self] = None
         else:
             self.interpreter.starved.pop(self, None)
         return hired
 
-    def _assign(self, call: Call) -> list[Worker]:
-        """Send a started call to a parked worker, or to a new one, which is returned."""
-        crew = self.crew
-        hired = [] if crew.idle else [crew.hire()]
-        worker = hired[0] if hired else crew.idle.pop()
-        call.state = ASSIGNED
-        worker.inbox.put(call)
-        return hired
-
     def _take(self) -> Call | None:
         """Take the call out of its lane that may start now, with its permit."""
         if self.resolve_lane and self.resolving < RESOLVERS_MAX:
             call: Call | None = self.resolve_lane.popitem(last=False)[0]
-            assert call is not None
-            call.place = None
-            self.resolving += 1
         elif self.busy < self.limits.highest:
             call = self.admission.take(self.sizing.state.workers, self.busy, self.waiting)
             if call is None:
                 return None
-            self.busy += 1
-            if call.in_waiting_lane:
-                self.waiting += 1
         else:
             return None
-        self.queued -= 1
-        if self.backlog:
-            self._admit_backlog()
+        self._left_queue(1)
         return call
 
-    def _left_queue(self) -> None:
-        self.queued -= 1
-        if self.backlog:
-            self._admit_backlog()
+    def _left_queue(self, calls: int) -> None:
+        self.queued -= calls
+        while self.backlog and self.queued < self.queue_room:
+            call, _ = self.backlog.popitem(last=False)
+            call.place = None
+            self.queued += 1
+            self._advance(call)
 
-    def _admit_backlog(self) -> None:
-        call, _ = self.backlog.popitem(last=False)
-        call.place = None
-        self._enqueue(call)
+    def _begin(self, worker: Worker, call: Call) -> None:
+        """Open a stint: the call, and those that go with it, are the worker's to claim."""
+        batch = worker.batch
+        worker.serving = True
+        call.state = ASSIGNED
+        call.place = batch
+        batch.append(call)
+        if call.resolves:
+            worker.resolves = True
+            self.resolving += 1
+            return
+        self.busy += 1
+        worker.permit = call.permit
+        if call.in_waiting_lane:
+            worker.waits = True
+            self.waiting += 1
+        elif call.profile.batch > 1:
+            self._extend(batch, call)
 
-    def claim(self, worker: Worker, call: Call) -> Call | None:
-        """Claim an assigned call; if it was withdrawn meanwhile, take another or park."""
-        with self.interpreter.lock:
-            if call.state == ASSIGNED:
-                call.state = RUNNING
-                return call
-            found = self._next(worker)
-        return found
+    def _extend(self, batch: deque[Call], first: Call) -> None:
+        more = self.admission.take_like(first, first.profile.batch - 1)
+        if more:
+            for call in more:
+                call.state = ASSIGNED
+                call.place = batch
+            batch.extend(more)
+            self._left_queue(len(more))
 
-    def claim_next(self, worker: Worker) -> Call | None:
-        """Claim the next call for a worker that has none, or park it and return None."""
-        with self.interpreter.lock:
-            found = self._next(worker)
-            hired = self.dispatch_locked()
+    def begin_next(self, worker: Worker) -> None:
+        """End a worker's stint and open its next one, or park it."""
+        with self.lock:
+            self.end_stint_locked(worker)
+            self._begin_or_park(worker)
+            hired = self.dispatch_others_locked(self)
         self.crew.start(hired)
-        return found
 
-    def _next(self, worker: Worker) -> Call | None:
+    def _begin_or_park(self, worker: Worker) -> bool:
         call = self._take() if self.queued else None
         if call is None:
             self.crew.park(worker)
-        else:
-            call.state = RUNNING
-        return call
+            return False
+        self._begin(worker, call)
+        return True
 
-    def claim_for_help(self, call: Call) -> bool:
+    def claim_for_help(self, worker: Worker, call: Call) -> bool:
         """Claim a queued call for the thread that waits for it, whatever the limits say.
 
         The thread would only block otherwise, so it computes no more than before. A call behind a
-        gate is left alone, because its lane is taken, perhaps by the very thread that asks.
+        gate is left alone, because its lane is taken, perhaps by the very thread that asks; so is
+        one that has been assigned to another worker.
         """
-        with self.interpreter.lock:
-            if call.state != QUEUED or call.gates_passed < len(call.gates) or call.place is None:
+        with self.lock:
+            place = call.place
+            if call.state == ASSIGNED and place is worker.batch:
+                try:
+                    worker.batch.remove(call)
+                except ValueError:  # it is the one that asks
+                    return False
+            elif call.state != QUEUED or call.gates_passed < len(call.gates) or place is self.backlog:
                 return False
-            if call.place is self.backlog:
-                return False
-            del call.place[call]
+            else:
+                assert isinstance(place, OrderedDict)
+                del place[call]
+                self._left_queue(1)
             call.place = None
             call.state = RUNNING
-            call.helped = True
-            self._left_queue()
         return True
 
     # ------------------------------------------------------------------ ending
 
-    def finish(self, call: Call) -> None:
+    def finish(self, worker: Worker, call: Call) -> None:
         """Book a call that ended; its worker asks for the next one after it has delivered."""
-        with self.interpreter.lock:
+        with self.lock:
+            self.book_locked(call)
+            self.end_stint_locked(worker)
+            hired = self.dispatch_after_locked(call)
+        self._after_end(call, hired)
+
+    def finish_helped(self, call: Call) -> None:
+        """Book a call that ran inside another one."""
+        with self.lock:
             self.book_locked(call)
             hired = self.dispatch_after_locked(call)
         self._after_end(call, hired)
 
-    def finish_and_claim(self, worker: Worker, call: Call) -> Call | None:
-        """Book a call that ended, and claim the worker's next one in the same breath."""
+    def finish_and_begin_next(self, worker: Worker, call: Call) -> None:
+        """Book a call that ended, and open the worker's next stint in the same breath."""
         hired = _NOBODY
-        with self.interpreter.lock:
-            permit, kind = call.permit, call.profile.kind
+        with self.lock:
+            permit, kind = worker.permit, call.profile.kind
             self.book_locked(call)
-            starved = self.interpreter.starved
-            if call.gates or len(starved) > (self in starved):
+            self.end_stint_locked(worker)
+            if call.gates or self._others_starve():
                 hired = self.dispatch_after_locked(call)
-                found = self._next(worker)
+                self._begin_or_park(worker)
             else:
-                found = self._next(worker)
+                begun = self._begin_or_park(worker)
                 # One like it took its place, and nothing else has changed: nobody else can start.
-                alike = found is not None and found.permit == permit and call.profile.kind is kind
-                if not alike:
+                if not (begun and worker.permit == permit and call.profile.kind is kind):
                     hired = self.dispatch_after_locked(call)
         self._after_end(call, hired)
-        return found
+
+    def finish_batch(
+        self,
+        worker: Worker,
+        profile: Profile,
+        calls: int,
+        failed: int,
+        wall_ns: int,
+        cpu_ns: int,
+        queue_wait_ns: int,
+        least_blocked_ns: int,
+    ) -> None:
+        """Book a batch that ended and open the worker's next stint."""
+        hired = _NOBODY
+        with self.lock:
+            permit, kind, tally = worker.permit, profile.kind, self.tally
+            if self.measures:
+                profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns)
+                tally.wall_ns += wall_ns
+                tally.cpu_ns += cpu_ns
+            tally.completed += calls - failed
+            tally.failed += failed
+            profile.failed += failed
+            self.end_stint_locked(worker)
+            if self._others_starve():
+                hired = self.dispatch_others_locked()
+                self._begin_or_park(worker)
+            else:
+                begun = self._begin_or_park(worker)
+                if not (begun and worker.permit == permit and profile.kind is kind):
+                    hired = self.dispatch_others_locked(self)
+        if hired:
+            self.crew.start(hired)
 
     def _after_end(self, call: Call, hired: list[Worker]) -> None:
         if self.hooks.on_event is not None:
@@ -300,56 +354,65 @@ class Pool:
             self.crew.start(hired)
 
     def book_locked(self, call: Call) -> None:
-        """Add a call that ended to the statistics and return what it held; the lock is held."""
+        """Add a call that ended to the statistics."""
         call.state = DONE
         profile, tally = call.profile, self.tally
-        profile.pending -= 1
         wall, cpu = call.wall_ns, call.cpu_ns
         if self.measures:
             profile.record(wall, cpu, call.started_ns - call.queued_ns)
             tally.wall_ns += wall
             tally.cpu_ns += cpu
+            if call.in_waiting_lane:
+                tally.lane_cpu_ns += cpu
         if call.error is None:
             tally.completed += 1
         else:
             tally.failed += 1
             profile.failed += 1
-        if call.in_waiting_lane:
-            tally.lane_cpu_ns += cpu
-        if call.abandoned:
-            self.abandoned_running -= 1
-        self.give_back_locked(call)
-
-    def give_back_locked(self, call: Call) -> None:
-        """Return all that a started call held; the lock is held."""
-        if call.permit:
-            self.interpreter.permits.give_back(call.permit)
-            call.permit = NONE
         if call.unjudged:
             call.unjudged = False
-            call.profile.unjudged -= 1
-        if call.helped:
+            profile.unjudged -= 1
+
+    def end_stint_locked(self, worker: Worker) -> None:
+        """Return all that a worker's stint held."""
+        if not worker.serving:
             return
-        if call.resolves:
+        worker.serving = False
+        if worker.resolves:
+            worker.resolves = False
             self.resolving -= 1
             return
         self.busy -= 1
-        if call.in_waiting_lane and not call.abandoned:
+        if worker.permit:
+            self.interpreter.permits.give_back(worker.permit)
+            worker.permit = NONE
+        if worker.waits:
+            worker.waits = False
             self.waiting -= 1
+
+    def _others_starve(self) -> bool:
+        starved = self.interpreter.starved
+        return len(starved) > (self in starved)
 
     def dispatch_after_locked(self, call: Call) -> list[Worker]:
         """Start what an ended call made room for: its gates' next, starved pools, our own."""
         touched = self.leave_gates_locked(call) if call.gates else {}
-        starved = self.interpreter.starved
-        if len(starved) > (self in starved):
-            touched |= starved
         touched.pop(self, None)
         hired = [worker for pool in touched for worker in pool.dispatch_locked()]
-        if self.queued:
-            starved.pop(self, None)  # to the end of the line: the others had their turn after ours
-            hired += self.dispatch_locked()
-        elif self.crew.stopping():
-            self.crew.dismiss_idle()
+        return hired + self.dispatch_others_locked(self)
+
+    def dispatch_others_locked(self, last: Pool | None = None) -> list[Worker]:
+        """Start what a permit given back allows in starved pools, and then in `last`."""
+        hired: list[Worker] = []
+        starved = self.interpreter.starved
+        if self._others_starve():
+            starved.pop(self, None)  # to the end of the line
+            hired = [worker for pool in tuple(starved) for worker in pool.dispatch_locked()]
+        if last is not None:
+            if self.queued:
+                hired += last.dispatch_locked()
+            elif self.crew.stopping():
+                self.crew.dismiss_idle()
         return hired
 
     def leave_gates_locked(self, call: Call) -> dict[Pool, None]:
@@ -372,72 +435,100 @@ class Pool:
 
         The caller completes the future. Function and arguments are let go at once.
         """
-        with self.interpreter.lock:
-            if call.state == QUEUED:
-                self._unqueue(call)
-            elif call.state == ASSIGNED:
-                self.give_back_locked(call)
-            else:
+        with self.lock:
+            if not self._unqueue(call):
                 return False
             call.state = CANCELLED
-            call.profile.pending -= 1
             self.tally.cancelled += 1
+            if call.unjudged:
+                call.unjudged = False
+                call.profile.unjudged -= 1
             hired = self.dispatch_after_locked(call)
         call.drop_work()
         self.crew.start(hired)
         return True
 
-    def _unqueue(self, call: Call) -> None:
-        if call.place is None:  # refused by `push`, never queued
-            return
-        in_backlog = call.place is self.backlog
-        del call.place[call]
-        call.place = None
+    def _unqueue(self, call: Call) -> bool:
+        place, call.place = call.place, None
+        if call.state == ASSIGNED:
+            assert isinstance(place, deque)
+            try:
+                place.remove(call)
+            except ValueError:  # claimed
+                return False
+            return True
+        if call.state != QUEUED or place is None:
+            return False
+        assert isinstance(place, OrderedDict)
+        del place[call]
         self.at_gates.pop(call, None)
-        if not in_backlog:
-            self._left_queue()
+        if place is not self.backlog:
+            self._left_queue(1)
+        return True
 
     def abandon(self, call: Call) -> bool:
         """Nobody waits for a running call any more; its place goes to another call."""
-        with self.interpreter.lock:
-            if call.state != RUNNING or call.abandoned:
+        with self.lock:
+            # ASSIGNED and not withdrawn: it was claimed, and its worker has not said so yet.
+            if call.state not in (ASSIGNED, RUNNING) or call.abandoned:
                 return False
             call.abandoned = True
             self.tally.abandoned += 1
-            self.abandoned_running += 1
-            if call.in_waiting_lane and not call.helped:
+            holder = self.crew.holder_of(call)
+            if holder is not None and holder.waits:
+                holder.waits = False
                 self.waiting -= 1
             hired = self.dispatch_locked()
         self.crew.start(hired)
         return True
 
+    def reclaim_batch_locked(self, worker: Worker) -> list[Worker]:
+        """Put the rest of a batch back to the front of its lane: the call before it takes long."""
+        calls: list[Call] = []
+        while worker.batch:
+            try:
+                calls.append(worker.batch.pop())
+            except IndexError:  # the worker was faster
+                break
+        for call in calls:
+            self.queued += 1
+            self.requeue_locked(call, first=True)
+        return self.dispatch_locked() if calls else []
+
     # ------------------------------------------------------------------ permits of running calls
 
-    def change_permit_locked(self, call: Call, permit: int) -> list[Worker]:
-        """Exchange the permit of a running call; the lock is held. Return workers to be started."""
-        if call.state != RUNNING or call.permit == permit:
+    def change_permit_locked(self, worker: Worker, permit: int) -> list[Worker]:
+        """Exchange the permit of a worker's stint; return workers to be started."""
+        if not worker.serving or worker.permit == permit:
             return []
-        self.interpreter.permits.exchange(call.permit, permit)
-        call.permit = permit
-        return [worker for pool in list(self.interpreter.starved) for worker in pool.dispatch_locked()]
+        self.interpreter.permits.exchange(worker.permit, permit)
+        worker.permit = permit
+        hired = self.dispatch_locked()
+        for pool in tuple(self.interpreter.starved):
+            hired += pool.dispatch_locked()
+        return hired
 
-    def exchange_permit(self, call: Call, permit: int) -> int:
-        """Exchange the permit of a running call and return the old one; never waits."""
-        with self.interpreter.lock:
-            old = call.permit
-            hired = self.change_permit_locked(call, permit)
+    def exchange_permit(self, worker: Worker, permit: int) -> int:
+        """Exchange the permit of a worker's stint and return the old one; never waits."""
+        with self.lock:
+            old = worker.permit
+            hired = self.change_permit_locked(worker, permit)
         self.crew.start(hired)
         return old
 
     def overdraw_locked(self) -> list[Worker]:
-        """Start the oldest call that lacks a permit; for the governor, which holds the lock."""
-        if self.busy >= self.limits.highest:
+        """Start the oldest call that lacks a permit."""
+        crew = self.crew
+        if self.busy >= self.limits.highest or not (crew.idle or crew.may_hire(self.resolving, False)):
             return []
         call = self.admission.take_overdue()
-        self.busy += 1
-        self._left_queue()
+        self._left_queue(1)
         self.tally.overdrafts += 1
-        return self._assign(call)
+        hired = [] if crew.idle else [crew.hire()]
+        worker = hired[0] if hired else crew.idle.pop()
+        self._begin(worker, call)
+        worker.bell.put(None)
+        return hired
 
     # ------------------------------------------------------------------ sizing
 

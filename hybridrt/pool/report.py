@@ -40,7 +40,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
             cancelled=tally.cancelled,
             rejected=tally.rejected,
             abandoned=tally.abandoned,
-            abandoned_running=pool.abandoned_running,
+            abandoned_running=sum(call.abandoned for call in running),
             overdrafts=tally.overdrafts,
             beta=blocking_ratio(tally.wall_ns, tally.cpu_ns),
             functions=tuple(sorted(functions, key=lambda profile: -profile.cpu)),

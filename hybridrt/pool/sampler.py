@@ -84,24 +84,25 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
         if sample is None or sample.started_ns != call.started_ns:
             start = call.started_ns
             sample = worker.sample = Sample(start, worker.cpu_start_ns, start, worker.cpu_start_ns, start)
+            hired += pool.reclaim_batch_locked(worker)
         if look.now >= sample.next_ns:
-            changed |= _look_at(pool, worker, call, sample, look, hired)
+            changed |= _look_at(worker, call, sample, look, hired)
     return changed
 
 
-def _look_at(pool: Pool, worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
+def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
     reading = _read(worker, sample, look)
     verdict = judge(reading)
-    before = call.permit
+    before = worker.permit
     if verdict is Verdict.WAITS:
-        _waits(pool, call, sample, hired)
+        _waits(worker, call, sample, hired)
     elif verdict is Verdict.COMPUTES:
-        _computes(pool, call, sample, reading, look, hired)
-    settled = call.permit == before and not call.unjudged and verdict is not Verdict.UNSURE
-    longest = SETTLED_GAP_NS if call.permit == NONE else SETTLED_GAP_NS // 8
+        _computes(worker, call, sample, reading, look, hired)
+    settled = worker.permit == before and not call.unjudged and verdict is not Verdict.UNSURE
+    longest = SETTLED_GAP_NS if worker.permit == NONE else SETTLED_GAP_NS // 8
     sample.gap_ns = min(2 * sample.gap_ns, longest) if settled else FIRST_LOOK_NS
     sample.next_ns = look.now + sample.gap_ns
-    return call.permit != before
+    return worker.permit != before
 
 
 def _read(worker: Worker, sample: Sample, look: Look) -> Reading:
@@ -147,16 +148,18 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look) -> int | None:
     return 0
 
 
-def _waits(pool: Pool, call: Call, sample: Sample, hired: list[Worker]) -> None:
+def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
     if not sample.judged:
         sample.judged = True
         call.profile.saw_waiting()
     _judged(call)
-    hired += pool.change_permit_locked(call, NONE) if call.permit else pool.dispatch_locked()
+    hired += (
+        worker.pool.change_permit_locked(worker, NONE) if worker.permit else worker.pool.dispatch_locked()
+    )
 
 
 def _computes(
-    pool: Pool, call: Call, sample: Sample, reading: Reading, look: Look, hired: list[Worker]
+    worker: Worker, call: Call, sample: Sample, reading: Reading, look: Look, hired: list[Worker]
 ) -> None:
     cpu = reading.cpu if reading.cpu is not None else reading.interval
     if look.gil and reading.cpu is not None:
@@ -172,12 +175,12 @@ def _computes(
         _judged(call)
     elif long:
         permit = LONG
-    elif call.permit == NONE and cpu >= _BURST_NS:
+    elif worker.permit == NONE and cpu >= _BURST_NS:
         permit = SHORT
     else:
         return
-    if permit != call.permit:
-        hired += pool.change_permit_locked(call, permit)
+    if permit != worker.permit:
+        hired += worker.pool.change_permit_locked(worker, permit)
 
 
 def _judged(call: Call) -> None:
