@@ -16,7 +16,8 @@ from hybridrt.errors import (
 from hybridrt.offload import Offloaded, blocking, check_cancelled, offload
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
-from hybridrt.runtime import Runtime, install, run
+from hybridrt.runner import run
+from hybridrt.runtime import Runtime, install
 from hybridrt.values import (
     CallEvent,
     Decision,

@@ -17,6 +17,7 @@ from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.naming import function_key, function_name, unwrap
 from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
+from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Where
@@ -24,7 +25,7 @@ from hybridrt.values import Where
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Offloaded", "blocking", "check_cancelled", "offload"]
+__all__ = ["Offloaded", "blocking", "check_cancelled", "is_async", "offload"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -326,6 +327,15 @@ def _mark_as_coroutine_function(target: Any, fn: Any, *, bound: bool) -> None:
     target.__code__ = _as_coroutine_function.__code__
 
 
+def is_async(fn: Any) -> bool:
+    """Tell whether calling `fn` gives something to await."""
+    return (
+        isinstance(fn, Offloaded)
+        or inspect.iscoroutinefunction(fn)
+        or inspect.iscoroutinefunction(type(fn).__call__)
+    )
+
+
 def check_cancelled() -> None:
     """Raise if nobody waits for the result of the current call any more.
 
@@ -358,8 +368,8 @@ def _blocking() -> Iterator[None]:
     if worker is None or call is None:
         yield
         return
-    permit = worker.pool.exchange_permit(worker, NONE)
+    permit = exchange_permit(worker, NONE)
     try:
         yield
     finally:
-        worker.pool.exchange_permit(worker, permit)
+        exchange_permit(worker, permit)

@@ -4,35 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import itertools
 import logging
 import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.measure.heartbeat import Heartbeat
 from hybridrt.observe.loop_delay import DelayWindow
-from hybridrt.offload import Offloaded, offload
+from hybridrt.offload import Offloaded, is_async, offload
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.worker import Worker
 from hybridrt.values import PolicyName, Statistics
 
-__all__ = ["Runtime", "install", "run"]
+__all__ = ["Runtime", "install"]
 
 logger = logging.getLogger("hybridrt")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-LoopName = Literal["auto", "asyncio", "uvloop"]
 
 
 class Runtime:
@@ -245,27 +245,10 @@ class Runtime:
         if limit < 1:
             raise ValueError(f"limit is the number of items in work at once and must be >= 1, got {limit!r}")
         port = self._open_port()
-        apply = fn if _is_async(fn) else offload(fn)
+        apply = fn if is_async(fn) else offload(fn)
         if isinstance(apply, Offloaded):
-            target = apply
-            apply = lambda item: target.run_on(port, (item,), {})  # noqa: E731
-        results: dict[int, Any] = {}
-        take = _taker(items)
-
-        async def work() -> None:
-            while (taken := await take()) is not None:
-                index, item = taken
-                results[index] = await apply(item)
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(limit, _length(items, limit))):
-                    group.create_task(work())
-        except BaseExceptionGroup as failures:
-            if len(failures.exceptions) > 1:
-                raise
-            raise failures.exceptions[0] from None
-        return [results[index] for index in range(len(results))]
+            apply = partial(_apply_on, port, apply)
+        return await bounded_map(apply, items, limit)
 
     def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:
         """Run a coroutine beside the request; it is tracked, and drained at close.
@@ -304,45 +287,6 @@ class Runtime:
         return self._port
 
 
-def run(
-    main: Coroutine[Any, Any, T],
-    *,
-    loop: LoopName = "auto",
-    debug: bool | None = None,
-    **options: Any,
-) -> T:
-    """Run a coroutine as `asyncio.run` does, with a `Runtime` installed.
-
-    The first Ctrl-C cancels `main`, which has `shutdown_timeout` to end; then what still runs is
-    named and left behind. The second Ctrl-C leaves at once.
-
-    Args:
-        main: The coroutine.
-        loop: "auto" is uvloop if it can be imported, else asyncio.
-        debug: asyncio's debug mode; None takes the environment's.
-        **options: The arguments of `Runtime`.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C.
-        RuntimeError: A loop is running in this thread already.
-    """
-    if not inspect.iscoroutine(main):
-        raise TypeError(f"run needs a coroutine, as in run(main()), got {main!r}")
-    try:
-        factory = _loop_factory(loop)
-        runtime = Runtime(**options)
-    except BaseException:
-        main.close()
-        raise
-    with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
-        try:
-            result: T = runner.run(_supervise(main, runtime))
-            return result
-        except BaseException:
-            runtime._hurry()
-            raise
-
-
 def install(**options: Any) -> Runtime:
     """Give the running loop a `Runtime` without a context manager, and return it.
 
@@ -359,35 +303,8 @@ def install(**options: Any) -> Runtime:
     return runtime
 
 
-async def _supervise(main: Coroutine[Any, Any, T], runtime: Runtime) -> T:
-    """Run `main` in a task of its own, so that a deadline can end its wait for a stuck call."""
-    async with runtime:
-        task = asyncio.get_running_loop().create_task(main)
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task}, timeout=runtime._time_left())
-            if not task.done():
-                runtime._leave_behind()
-                await asyncio.wait({task}, timeout=1.0)
-            if not task.done() or task.cancelled():
-                raise
-        return task.result()
-
-
-def _loop_factory(loop: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
-    if loop not in ("auto", "asyncio", "uvloop"):
-        raise ValueError(f"loop must be 'auto', 'asyncio' or 'uvloop', got {loop!r}")
-    if loop != "asyncio":
-        try:
-            import uvloop
-
-            return uvloop.new_event_loop
-        except ImportError:
-            if loop == "uvloop":
-                raise
-    return asyncio.new_event_loop
+async def _apply_on(port: Port, offloaded: Offloaded[..., Any], item: Any) -> Any:
+    return await offloaded.run_on(port, (item,), {})
 
 
 def _position(worker: Worker) -> str:
@@ -408,44 +325,6 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object],
 def _set_done(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _is_async(fn: Any) -> bool:
-    return (
-        isinstance(fn, Offloaded)
-        or inspect.iscoroutinefunction(fn)
-        or inspect.iscoroutinefunction(type(fn).__call__)
-    )
-
-
-def _taker(items: Iterable[Any] | AsyncIterable[Any]) -> Callable[[], Awaitable[tuple[int, Any] | None]]:
-    """Return a function that takes the next (index, item), or None at the end; many may take at once."""
-    lock = asyncio.Lock()  # an asynchronous generator must not be asked twice at a time
-    count = itertools.count()
-    source = None if isinstance(items, AsyncIterable) else iter(items)
-    async_source = aiter(items) if isinstance(items, AsyncIterable) else None
-
-    async def take() -> tuple[int, Any] | None:
-        if source is not None:
-            item = next(source, _END)
-        else:
-            assert async_source is not None
-            async with lock:
-                item = await anext(async_source, _END)
-                return None if item is _END else (next(count), item)
-        return None if item is _END else (next(count), item)
-
-    return take
-
-
-_END = object()
-
-
-def _length(items: Any, otherwise: int) -> int:
-    try:
-        return len(items)
-    except TypeError:
-        return otherwise
 
 
 def _check_positive(name: str, value: float | None) -> None:

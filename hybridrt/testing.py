@@ -8,6 +8,7 @@ from contextvars import copy_context
 from hybridrt.loop.port import Port, close_private_executor
 from hybridrt.pool.call import RUNNING, Call
 from hybridrt.pool.closing import closed_error
+from hybridrt.pool.ending import finish_helped
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.pool import Pool
 from hybridrt.runtime import Runtime
@@ -96,6 +97,6 @@ class _InlinePool(Pool):
         except BaseException as error:
             call.error = error
         call.wall_ns, call.cpu_ns = clock.wall_ns() - call.started_ns, clock.cpu_ns() - cpu_start
-        self.finish_helped(call)
+        finish_helped(self, call)
         call.deliver()
         del call, fn, context

@@ -14,6 +14,7 @@ from typing import Any
 from hybridrt.errors import OffloadTimeoutError
 from hybridrt.loop.port import Port
 from hybridrt.pool.call import Call
+from hybridrt.pool.cancelling import abandon, withdraw
 
 __all__ = ["LoopCall"]
 
@@ -43,10 +44,10 @@ class LoopCall(Call, asyncio.Future[Any]):
         """
         if self.done():
             return False
-        if self.pool.withdraw(self):
+        if withdraw(self):
             return super().cancel(msg)
         self.cancel_requested = True
-        if self.abandon_on_cancel and self.pool.abandon(self):
+        if self.abandon_on_cancel and abandon(self):
             return super().cancel(msg)
         self.cancel_message = msg
         return True
@@ -56,11 +57,11 @@ class LoopCall(Call, asyncio.Future[Any]):
         if self.done():
             return
         name = self.profile.name
-        if self.pool.withdraw(self):
+        if withdraw(self):
             self._fail(
                 f"{name} did not start within its timeout of {timeout} s and was removed", started=False
             )
-        elif self.pool.abandon(self):
+        elif abandon(self):
             self.cancel_requested = True
             self._fail(
                 f"{name} still ran after its timeout of {timeout} s; its thread is abandoned", started=True
@@ -68,7 +69,7 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     def expire_in_queue(self, queue_timeout: float) -> None:
         """The time to start is up; a call that runs is left alone."""
-        if not self.done() and self.pool.withdraw(self):
+        if not self.done() and withdraw(self):
             self._fail(
                 f"{self.profile.name} did not start within its queue_timeout of {queue_timeout} s "
                 "and was removed",
@@ -77,7 +78,7 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the thread any more: fail now."""
-        self.pool.abandon(self)
+        abandon(self)
         self.cancel_requested = True
         if not self.done():
             self.set_exception(error)

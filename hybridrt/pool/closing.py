@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.pool.call import CANCELLED, RUNNING, Call
+from hybridrt.pool.ending import book_locked
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -93,8 +94,16 @@ def not_started(worker: Worker) -> Call | None:
     pool = worker.pool
     with pool.interpreter.lock:
         pool.crew.workers.discard(worker)
-        orphans = _give_batch_away(pool, worker)
-    return orphans[0] if orphans else None
+        pool.end_stint_locked(worker)
+        if pool.crew.workers:
+            _queue_again(pool, worker)
+            return None
+        call = worker.batch.pop() if worker.batch else None
+        if call is not None:
+            _unjudge(call)
+            _cancel(call)
+            pool.leave_gates_locked(call)
+    return call
 
 
 def worker_left(worker: Worker, call: Call | None) -> None:
@@ -102,32 +111,29 @@ def worker_left(worker: Worker, call: Call | None) -> None:
     pool = worker.pool
     with pool.interpreter.lock:
         pool.crew.forget_worker(worker)
-        orphans = _give_batch_away(pool, worker)
+        pool.end_stint_locked(worker)
+        _queue_again(pool, worker)
         if call is not None and call.state == RUNNING:
-            pool.book_locked(call)
+            book_locked(pool, call)
             hired = pool.dispatch_after_locked(call)
         else:
             hired = pool.dispatch_others_locked(pool)
     pool.crew.start(hired)
-    for orphan in orphans:
-        orphan.refuse(RuntimeError("no worker thread is left to run the call"))
 
 
-def _give_batch_away(pool: Pool, worker: Worker) -> list[Call]:
-    """End a lost worker's stint. Return its calls if no worker is left; else they are queued again."""
-    pool.end_stint_locked(worker)
-    calls = [worker.batch.pop() for _ in range(len(worker.batch))]
-    for call in calls:
-        if call.unjudged:
-            call.unjudged = False
-            call.profile.unjudged -= 1
-        if pool.crew.workers:
-            pool.queued += 1
-            pool.requeue_locked(call, first=True)
-        else:
-            _cancel(call)
-            pool.leave_gates_locked(call)
-    return [] if pool.crew.workers else calls
+def _queue_again(pool: Pool, worker: Worker) -> None:
+    """Put what a worker was given and did not claim back to the front of its lane."""
+    while worker.batch:
+        call = worker.batch.pop()
+        _unjudge(call)
+        pool.queued += 1
+        pool.requeue_locked(call, first=True)
+
+
+def _unjudge(call: Call) -> None:
+    if call.unjudged:
+        call.unjudged = False
+        call.profile.unjudged -= 1
 
 
 def closed_error() -> BaseException:

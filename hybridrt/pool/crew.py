@@ -64,7 +64,9 @@ class Crew:
         self.wall_ns, self.cpu_ns, self.queue_ns = measured if pool.measures else (_no_time,) * 3
 
     def forget(self) -> None:
-        """Begin without workers."""
+        """Begin without workers, as a forked child must, where their threads are not."""
+        for worker in getattr(self, "workers", ()):
+            worker.leave_behind()
         self.workers: set[Worker] = set()
         self.idle: list[Worker] = []
         self.threads: WeakSet[Thread] = WeakSet()
@@ -72,9 +74,9 @@ class Crew:
         self.on_empty: list[Callable[[], None]] = []
         """Called, without the lock, when the last worker has left a draining pool."""
 
-    def may_hire(self, resolving: int, names_wait: bool) -> bool:
-        """Tell whether one more thread is allowed; a name to resolve may always have one."""
-        return len(self.workers) - resolving < self.max_workers or names_wait
+    def has_hands(self, resolving: int) -> bool:
+        """Tell whether a worker is parked or may be hired, those apart that resolve names."""
+        return bool(self.idle) or len(self.workers) - resolving < self.max_workers
 
     def hire(self) -> Worker:
         """Return a new worker that `start` must be called for."""

@@ -23,7 +23,7 @@ from hybridrt.measure.host import memory_limit
 from hybridrt.pool import future
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import close
-from hybridrt.pool.crew import Crew
+from hybridrt.pool.crew import Crew, interpreter_exits
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
@@ -146,6 +146,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             QueueFullError: The queue holds `queue_max` calls; this one never runs.
             RuntimeError: The executor was shut down, or the interpreter exits.
         """
+        if interpreter_exits():
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         pool = self._pool
         call = ThreadCall()
         call.fn, call.args, call.kwargs = fn, args, kwargs

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import Error
 from typing import Any, Protocol
 
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
+from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.worker import current_worker
 
 __all__ = ["Outlet", "Settles", "ThreadCall"]
@@ -48,7 +49,7 @@ class ThreadCall(Call, Future[Any]):
 
     def cancel(self) -> bool:
         """Cancel the call if it has not started; return whether it is cancelled."""
-        if self.state in (QUEUED, ASSIGNED) and self.pool.withdraw(self):
+        if self.state in (QUEUED, ASSIGNED) and withdraw(self):
             self.drop()
             return True
         self.cancel_requested = self.cancel_requested or not self.done()
@@ -56,11 +57,34 @@ class ThreadCall(Call, Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         """Return the value, waiting for it; see the class for a wait inside a worker."""
-        if timeout is None and self.state == QUEUED:
+        self._help(timeout)
+        try:
+            return super().result(timeout)
+        finally:
+            self = None  # type: ignore[assignment]  # break the cycle: error -> this frame -> future
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Return what the call raised, waiting for it; see the class for a wait inside a worker.
+
+        asyncio before 3.12 copies it into a loop's future, which refuses `StopIteration`, and
+        whoever awaits it hangs. So it is wrapped there; `result()` still raises the original.
+        """
+        self._help(timeout)
+        error = super().exception(timeout)
+        if not (isinstance(error, StopIteration) and sys.version_info < (3, 12)):
+            return error
+        wrapped = RuntimeError(
+            "StopIteration interacts badly with generators and cannot be raised into a Future"
+        )
+        wrapped.__cause__ = error
+        return wrapped
+
+    def _help(self, timeout: float | None) -> None:
+        """Run the call here if it is queued and the waiting thread is a worker of its pool."""
+        if timeout is None and self.state in (QUEUED, ASSIGNED):
             worker = current_worker()
             if worker is not None and worker.pool is self.pool:
                 worker.help(self)
-        return super().result(timeout)
 
     outlet: Outlet | None = None
     """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
@@ -85,38 +109,16 @@ class ThreadCall(Call, Future[Any]):
         into the future that is awaited. So the result is put there right away, if that future is
         found where every asyncio so far keeps it.
         """
-        destination = _awaited(self._done_callbacks)  # type: ignore[attr-defined]
-        error: BaseException | None = self._exception  # type: ignore[attr-defined]
-        if (
-            destination is None
-            or isinstance(error, Error | StopIteration)
-            or self.cancelled()
-            or destination.get_loop() is not asyncio._get_running_loop()
-        ):
+        error: BaseException | None = self._exception
+        destination = None if isinstance(error, Error | StopIteration) else _awaited(self)
+        if destination is None:
             super()._invoke_callbacks()  # type: ignore[misc]
         elif destination.done():  # cancelled meanwhile
             return
         elif error is None:
-            destination.set_result(self._result)  # type: ignore[attr-defined]
+            destination.set_result(self._result)
         else:
             destination.set_exception(error)
-
-    if sys.version_info < (3, 12):
-
-        def exception(self, timeout: float | None = None) -> BaseException | None:
-            """Return what the call raised, waiting for it.
-
-            asyncio before 3.12 copies it into a loop's future, which refuses `StopIteration`, and
-            whoever awaits it hangs. So it is wrapped here; `result()` still raises the original.
-            """
-            error = super().exception(timeout)
-            if not isinstance(error, StopIteration):
-                return error
-            wrapped = RuntimeError(
-                "StopIteration interacts badly with generators and cannot be raised into a Future"
-            )
-            wrapped.__cause__ = error
-            return wrapped
 
     def begin(self) -> None:
         """Go over to "running"."""
@@ -126,10 +128,13 @@ class ThreadCall(Call, Future[Any]):
         """Set value or error; done-callbacks run here, in the worker's thread."""
         error, value = self.error, self.value
         self.error = self.value = None
-        if error is None:
-            self.set_result(value)
-        else:
-            self.set_exception(error)
+        try:
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+        except InvalidStateError:
+            logger.warning("the future of %s was completed by somebody else", self.profile.name)
 
     def drop(self) -> None:
         """Go over to "cancelled", and wake `wait` and `as_completed`."""
@@ -142,12 +147,13 @@ class ThreadCall(Call, Future[Any]):
             self.set_exception(error)
 
 
-def _awaited(callbacks: list[Any]) -> Any:
-    """Return the future that asyncio chained to this one, or None if there is another callback."""
-    if len(callbacks) != 1:
+def _awaited(call: ThreadCall) -> Any:
+    """Return the future of the running loop that asyncio chained to this one, if that is all there is."""
+    callbacks = call._done_callbacks  # type: ignore[attr-defined]
+    if call.cancelled() or len(callbacks) != 1:
         return None
-    callback = callbacks[0]
-    code = getattr(callback, "__code__", None)
-    if code is None or "destination" not in code.co_freevars or callback.__name__ != "_call_set_state":
+    code = getattr(callbacks[0], "__code__", None)
+    if code is None or code.co_name != "_call_set_state" or "destination" not in code.co_freevars:
         return None
-    return callback.__closure__[code.co_freevars.index("destination")].cell_contents
+    destination = callbacks[0].__closure__[code.co_freevars.index("destination")].cell_contents
+    return destination if destination.get_loop() is asyncio._get_running_loop() else None

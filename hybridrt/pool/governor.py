@@ -19,6 +19,7 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from hybridrt.pool.governing import close_window_locked, overdraw_locked
 from hybridrt.pool.sampler import Look, sample_pool, switch_interval_ns
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ class Governor:
                 changed |= sample_pool(pool, look, hired)
             hired += self._overdraw(pools, now_ns)
             for pool in pools:
-                hired += pool.close_window_locked(now_ns)
+                hired += close_window_locked(pool, now_ns)
             active = any(pool.is_active() for pool in pools)
             resting = all(pool.at_rest() for pool in pools)
         self._was_prompt = prompt
@@ -224,7 +225,7 @@ class Governor:
         if not overdue:
             return []
         self._moved_ns = now_ns
-        return min(overdue, key=lambda pool: pool.admission.oldest_lacking_ns()).overdraw_locked()
+        return overdraw_locked(min(overdue, key=lambda pool: pool.admission.oldest_lacking_ns()))
 
 
 def start(hired: list[Worker]) -> None:

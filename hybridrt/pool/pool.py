@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import QueueFullError
-from hybridrt.observe.functions import Profile, Profiles
-from hybridrt.pool.call import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING, Call
+from hybridrt.observe.functions import Profiles
+from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.crew import Crew
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
@@ -173,22 +173,25 @@ class Pool:
         hired: list[Worker] = []
         crew = self.crew
         while self.queued:
-            if not crew.idle and not crew.may_hire(self.resolving, bool(self.resolve_lane)):
+            if not crew.has_hands(self.resolving) and not self.resolve_lane:
                 break
             call = self._take()
             if call is None:
                 break
-            if crew.idle:
-                worker = crew.idle.pop()
-            else:
-                worker = crew.hire()
-                hired.append(worker)
-            self._begin(worker, call)
-            worker.bell.put(None)
+            hired += self.assign_locked(call)
         if self.admission.lacks_permit():
             self.interpreter.starved[self] = None
         else:
             self.interpreter.starved.pop(self, None)
+        return hired
+
+    def assign_locked(self, call: Call) -> list[Worker]:
+        """Give a call to a parked worker, or to a new one, which is returned."""
+        crew = self.crew
+        hired = [] if crew.idle else [crew.hire()]
+        worker = hired[0] if hired else crew.idle.pop()
+        self._begin(worker, call)
+        worker.bell.put(None)
         return hired
 
     def _take(self) -> Call | None:
@@ -201,10 +204,10 @@ class Pool:
                 return None
         else:
             return None
-        self._left_queue(1)
+        self.left_queue_locked(1)
         return call
 
-    def _left_queue(self, calls: int) -> None:
+    def left_queue_locked(self, calls: int) -> None:
         self.queued -= calls
         while self.backlog and self.queued < self.queue_room:
             call, _ = self.backlog.popitem(last=False)
@@ -238,17 +241,18 @@ class Pool:
                 call.state = ASSIGNED
                 call.place = batch
             batch.extend(more)
-            self._left_queue(len(more))
+            self.left_queue_locked(len(more))
 
     def begin_next(self, worker: Worker) -> None:
         """End a worker's stint and open its next one, or park it."""
         with self.lock:
             self.end_stint_locked(worker)
-            self._begin_or_park(worker)
+            self.begin_or_park_locked(worker)
             hired = self.dispatch_others_locked(self)
         self.crew.start(hired)
 
-    def _begin_or_park(self, worker: Worker) -> bool:
+    def begin_or_park_locked(self, worker: Worker) -> bool:
+        """Open a worker's next stint and return True, or park it."""
         call = self._take() if self.queued else None
         if call is None:
             self.crew.park(worker)
@@ -275,103 +279,12 @@ class Pool:
             else:
                 assert isinstance(place, OrderedDict)
                 del place[call]
-                self._left_queue(1)
+                self.left_queue_locked(1)
             call.place = None
             call.state = RUNNING
         return True
 
     # ------------------------------------------------------------------ ending
-
-    def finish(self, worker: Worker, call: Call) -> None:
-        """Book a call that ended; its worker asks for the next one after it has delivered."""
-        with self.lock:
-            self.book_locked(call)
-            self.end_stint_locked(worker)
-            hired = self.dispatch_after_locked(call)
-        self._after_end(call, hired)
-
-    def finish_helped(self, call: Call) -> None:
-        """Book a call that ran inside another one."""
-        with self.lock:
-            self.book_locked(call)
-            hired = self.dispatch_after_locked(call)
-        self._after_end(call, hired)
-
-    def finish_and_begin_next(self, worker: Worker, call: Call) -> None:
-        """Book a call that ended, and open the worker's next stint in the same breath."""
-        hired = _NOBODY
-        with self.lock:
-            permit, kind = worker.permit, call.profile.kind
-            self.book_locked(call)
-            self.end_stint_locked(worker)
-            if call.gates or self._others_starve():
-                hired = self.dispatch_after_locked(call)
-                self._begin_or_park(worker)
-            else:
-                begun = self._begin_or_park(worker)
-                # One like it took its place, and nothing else has changed: nobody else can start.
-                if not (begun and worker.permit == permit and call.profile.kind is kind):
-                    hired = self.dispatch_after_locked(call)
-        self._after_end(call, hired)
-
-    def finish_batch(
-        self,
-        worker: Worker,
-        profile: Profile,
-        calls: int,
-        failed: int,
-        wall_ns: int,
-        cpu_ns: int,
-        queue_wait_ns: int,
-        least_blocked_ns: int,
-    ) -> None:
-        """Book a batch that ended and open the worker's next stint."""
-        hired = _NOBODY
-        with self.lock:
-            permit, kind, tally = worker.permit, profile.kind, self.tally
-            if self.measures:
-                profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns)
-                tally.wall_ns += wall_ns
-                tally.cpu_ns += cpu_ns
-            tally.completed += calls - failed
-            tally.failed += failed
-            profile.failed += failed
-            self.end_stint_locked(worker)
-            if self._others_starve():
-                hired = self.dispatch_others_locked()
-                self._begin_or_park(worker)
-            else:
-                begun = self._begin_or_park(worker)
-                if not (begun and worker.permit == permit and profile.kind is kind):
-                    hired = self.dispatch_others_locked(self)
-        if hired:
-            self.crew.start(hired)
-
-    def _after_end(self, call: Call, hired: list[Worker]) -> None:
-        if self.hooks.on_event is not None:
-            self.hooks.finished(call)
-        if hired:
-            self.crew.start(hired)
-
-    def book_locked(self, call: Call) -> None:
-        """Add a call that ended to the statistics."""
-        call.state = DONE
-        profile, tally = call.profile, self.tally
-        wall, cpu = call.wall_ns, call.cpu_ns
-        if self.measures:
-            profile.record(wall, cpu, call.started_ns - call.queued_ns)
-            tally.wall_ns += wall
-            tally.cpu_ns += cpu
-            if call.in_waiting_lane:
-                tally.lane_cpu_ns += cpu
-        if call.error is None:
-            tally.completed += 1
-        else:
-            tally.failed += 1
-            profile.failed += 1
-        if call.unjudged:
-            call.unjudged = False
-            profile.unjudged -= 1
 
     def end_stint_locked(self, worker: Worker) -> None:
         """Return all that a worker's stint held."""
@@ -390,7 +303,8 @@ class Pool:
             worker.waits = False
             self.waiting -= 1
 
-    def _others_starve(self) -> bool:
+    def others_starve_locked(self) -> bool:
+        """Tell whether another pool lacks a permit."""
         starved = self.interpreter.starved
         return len(starved) > (self in starved)
 
@@ -405,7 +319,7 @@ class Pool:
         """Start what a permit given back allows in starved pools, and then in `last`."""
         hired: list[Worker] = []
         starved = self.interpreter.starved
-        if self._others_starve():
+        if self.others_starve_locked():
             starved.pop(self, None)  # to the end of the line
             hired = [worker for pool in tuple(starved) for worker in pool.dispatch_locked()]
         if last is not None:
@@ -428,108 +342,6 @@ class Pool:
         call.gates = ()
         return touched
 
-    # ------------------------------------------------------------------ cancelling
-
-    def withdraw(self, call: Call) -> bool:
-        """Take back a call that no thread has claimed; return whether it never runs.
-
-        The caller completes the future. Function and arguments are let go at once.
-        """
-        with self.lock:
-            if not self._unqueue(call):
-                return False
-            call.state = CANCELLED
-            self.tally.cancelled += 1
-            if call.unjudged:
-                call.unjudged = False
-                call.profile.unjudged -= 1
-            hired = self.dispatch_after_locked(call)
-        call.drop_work()
-        self.crew.start(hired)
-        return True
-
-    def _unqueue(self, call: Call) -> bool:
-        place, call.place = call.place, None
-        if call.state == ASSIGNED:
-            assert isinstance(place, deque)
-            try:
-                place.remove(call)
-            except ValueError:  # claimed
-                return False
-            return True
-        if call.state != QUEUED or place is None:
-            return False
-        assert isinstance(place, OrderedDict)
-        del place[call]
-        self.at_gates.pop(call, None)
-        if place is not self.backlog:
-            self._left_queue(1)
-        return True
-
-    def abandon(self, call: Call) -> bool:
-        """Nobody waits for a running call any more; its place goes to another call."""
-        with self.lock:
-            # ASSIGNED and not withdrawn: it was claimed, and its worker has not said so yet.
-            if call.state not in (ASSIGNED, RUNNING) or call.abandoned:
-                return False
-            call.abandoned = True
-            self.tally.abandoned += 1
-            holder = self.crew.holder_of(call)
-            if holder is not None and holder.waits:
-                holder.waits = False
-                self.waiting -= 1
-            hired = self.dispatch_locked()
-        self.crew.start(hired)
-        return True
-
-    def reclaim_batch_locked(self, worker: Worker) -> list[Worker]:
-        """Put the rest of a batch back to the front of its lane: the call before it takes long."""
-        calls: list[Call] = []
-        while worker.batch:
-            try:
-                calls.append(worker.batch.pop())
-            except IndexError:  # the worker was faster
-                break
-        for call in calls:
-            self.queued += 1
-            self.requeue_locked(call, first=True)
-        return self.dispatch_locked() if calls else []
-
-    # ------------------------------------------------------------------ permits of running calls
-
-    def change_permit_locked(self, worker: Worker, permit: int) -> list[Worker]:
-        """Exchange the permit of a worker's stint; return workers to be started."""
-        if not worker.serving or worker.permit == permit:
-            return []
-        self.interpreter.permits.exchange(worker.permit, permit)
-        worker.permit = permit
-        hired = self.dispatch_locked()
-        for pool in tuple(self.interpreter.starved):
-            hired += pool.dispatch_locked()
-        return hired
-
-    def exchange_permit(self, worker: Worker, permit: int) -> int:
-        """Exchange the permit of a worker's stint and return the old one; never waits."""
-        with self.lock:
-            old = worker.permit
-            hired = self.change_permit_locked(worker, permit)
-        self.crew.start(hired)
-        return old
-
-    def overdraw_locked(self) -> list[Worker]:
-        """Start the oldest call that lacks a permit."""
-        crew = self.crew
-        if self.busy >= self.limits.highest or not (crew.idle or crew.may_hire(self.resolving, False)):
-            return []
-        call = self.admission.take_overdue()
-        self._left_queue(1)
-        self.tally.overdrafts += 1
-        hired = [] if crew.idle else [crew.hire()]
-        worker = hired[0] if hired else crew.idle.pop()
-        self._begin(worker, call)
-        worker.bell.put(None)
-        return hired
-
     # ------------------------------------------------------------------ sizing
 
     def is_active(self) -> bool:
@@ -543,12 +355,3 @@ class Pool:
     def governed_running(self) -> int:
         """Return how many running calls count against the policy's size."""
         return self.admission.governed_running(self.busy, self.waiting)
-
-    def close_window_locked(self, now_ns: int) -> list[Worker]:
-        """Let the policy decide if a window is over; return workers to be started."""
-        if not self.sizing.close_window(self, now_ns):
-            return []
-        self.crew.ceiling = self.admission.threads_for(self.sizing.state.workers, self.limits.highest)
-        if len(self.crew.workers) > self.crew.ceiling:
-            self.crew.dismiss_idle()
-        return self.dispatch_locked()

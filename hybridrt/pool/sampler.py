@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
 from hybridrt.observe.functions import LONG_NS
+from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
         if sample is None or sample.started_ns != call.started_ns:
             start = call.started_ns
             sample = worker.sample = Sample(start, worker.cpu_start_ns, start, worker.cpu_start_ns, start)
-            hired += pool.reclaim_batch_locked(worker)
+            hired += reclaim_batch_locked(worker)
         if look.now >= sample.next_ns:
             changed |= _look_at(worker, call, sample, look, hired)
     return changed
@@ -153,9 +154,7 @@ def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> N
         sample.judged = True
         call.profile.saw_waiting()
     _judged(call)
-    hired += (
-        worker.pool.change_permit_locked(worker, NONE) if worker.permit else worker.pool.dispatch_locked()
-    )
+    hired += change_permit_locked(worker, NONE) if worker.permit else worker.pool.dispatch_locked()
 
 
 def _computes(
@@ -180,7 +179,7 @@ def _computes(
     else:
         return
     if permit != worker.permit:
-        hired += worker.pool.change_permit_locked(worker, permit)
+        hired += change_permit_locked(worker, permit)
 
 
 def _judged(call: Call) -> None:

@@ -34,6 +34,7 @@ from hybridrt.errors import WorkerLostError
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
+from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.permits import NONE
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class Worker:
         # it finds this one, or this one is not started.
         with stdlib_threads._global_shutdown_lock:
             if stdlib_threads._shutdown:
-                raise RuntimeError("cannot start a worker after interpreter shutdown")
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
             self.thread.start()
             stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
 
@@ -103,6 +104,8 @@ class Worker:
 
     def _run(self) -> None:
         _here.worker = self
+        # A thread that a call starts takes over this flag, and must not become a daemon by that.
+        self.thread._daemonic = False  # type: ignore[attr-defined]
         self.probe = ThreadProbe()
         try:
             if self._initialize():
@@ -156,18 +159,23 @@ class Worker:
         """Run a claimed call, or the batch it begins, and take the next stint."""
         if self.batch:
             self._run_batch(call)
-            return
+        elif self._run_one(call):
+            self.pool.begin_next(self)
+        del call  # an error's traceback holds the frames above its own, too
+
+    def _run_one(self, call: Call) -> bool:
+        """Run a call; return whether the next stint has still to be taken."""
         call.state = RUNNING
         call.begin()
         self._execute(call)
-        if call.quick:
-            self.pool.finish_and_begin_next(self, call)
-            call.deliver()
-            return
-        self.pool.finish(self, call)
+        quick = call.quick
+        if quick:
+            finish_and_begin_next(self.pool, self, call)
+        else:
+            finish(self.pool, self, call)
         call.deliver()
         del call
-        self.pool.begin_next(self)
+        return not quick
 
     def _run_batch(self, call: Call) -> None:
         """Run the very short calls of a batch back to back, and book them as one.
@@ -216,8 +224,16 @@ class Worker:
                 break
         self.call = None
         del call, context  # an error's traceback holds this frame
-        self.pool.finish_batch(
-            self, profile, calls, failed, now - begun, cpu_now - cpu_begun, queue_wait, least_blocked
+        finish_batch(
+            self.pool,
+            self,
+            profile,
+            calls,
+            failed,
+            now - begun,
+            cpu_now - cpu_begun,
+            queue_wait,
+            least_blocked,
         )
 
     def help(self, call: Call) -> None:
@@ -229,8 +245,9 @@ class Worker:
         call.begin()
         self._execute(call)
         self.nested_wall_ns, self.nested_cpu_ns = nested_wall + wall(), nested_cpu + cpu()
-        self.pool.finish_helped(call)
+        finish_helped(self.pool, call)
         call.deliver()
+        del call
 
     def _execute(self, call: Call) -> None:
         """Run the function and note what it returned or raised, and what it cost."""

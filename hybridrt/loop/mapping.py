@@ -1,0 +1,67 @@
+"""Apply an asynchronous function to many items, a bounded number at a time, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from typing import Any
+
+__all__ = ["bounded_map"]
+
+
+async def bounded_map(
+    apply: Callable[[Any], Awaitable[Any]], items: Iterable[Any] | AsyncIterable[Any], limit: int
+) -> list[Any]:
+    """Return `apply(item)` for every item, in order, with `limit` in work at once.
+
+    Items are taken only as places come free. One failure cancels the rest and is raised as it is;
+    several come as a group.
+    """
+    results: dict[int, Any] = {}
+    take = _taker(items)
+
+    async def work() -> None:
+        while (taken := await take()) is not None:
+            index, item = taken
+            results[index] = await apply(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(limit, _length(items, limit))):
+                group.create_task(work())
+    except BaseExceptionGroup as failures:
+        if len(failures.exceptions) > 1:
+            raise
+        raise failures.exceptions[0] from None
+    return [results[index] for index in range(len(results))]
+
+
+def _taker(items: Iterable[Any] | AsyncIterable[Any]) -> Callable[[], Awaitable[tuple[int, Any] | None]]:
+    """Return a function that takes the next (index, item), or None at the end; many may take at once."""
+    lock = asyncio.Lock()  # an asynchronous generator must not be asked twice at a time
+    count = itertools.count()
+    source = None if isinstance(items, AsyncIterable) else iter(items)
+    async_source = aiter(items) if isinstance(items, AsyncIterable) else None
+
+    async def take() -> tuple[int, Any] | None:
+        if source is not None:
+            item = next(source, _END)
+        else:
+            assert async_source is not None
+            async with lock:
+                item = await anext(async_source, _END)
+                return None if item is _END else (next(count), item)
+        return None if item is _END else (next(count), item)
+
+    return take
+
+
+_END = object()
+
+
+def _length(items: Any, otherwise: int) -> int:
+    try:
+        return len(items)
+    except TypeError:
+        return otherwise

@@ -1,0 +1,70 @@
+"""Take back a call that nobody has claimed, and leave one that runs.
+
+Same lock and same rules as `pool`; how a cancel and a claim exclude each other stands in `worker`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
+from hybridrt.pool.pool import Pool
+
+__all__ = ["abandon", "withdraw"]
+
+
+def withdraw(call: Call) -> bool:
+    """Take back a call that no thread has claimed; return whether it never runs.
+
+    The caller completes the future. Function and arguments are let go at once.
+    """
+    pool = call.pool
+    with pool.lock:
+        if not _unqueue(pool, call):
+            return False
+        call.state = CANCELLED
+        pool.tally.cancelled += 1
+        if call.unjudged:
+            call.unjudged = False
+            call.profile.unjudged -= 1
+        hired = pool.dispatch_after_locked(call)
+    call.drop_work()
+    pool.crew.start(hired)
+    return True
+
+
+def _unqueue(pool: Pool, call: Call) -> bool:
+    place, call.place = call.place, None
+    if call.state == ASSIGNED:
+        assert isinstance(place, deque)
+        try:
+            place.remove(call)
+        except ValueError:  # claimed
+            return False
+        return True
+    if call.state != QUEUED or place is None:
+        return False
+    assert isinstance(place, OrderedDict)
+    del place[call]
+    pool.at_gates.pop(call, None)
+    if place is not pool.backlog:
+        pool.left_queue_locked(1)
+    return True
+
+
+def abandon(call: Call) -> bool:
+    """Nobody waits for a running call any more; its place goes to another call."""
+    pool = call.pool
+    with pool.lock:
+        # ASSIGNED and not withdrawn: it was claimed, and its worker has not said so yet.
+        if call.state not in (ASSIGNED, RUNNING) or call.abandoned:
+            return False
+        call.abandoned = True
+        pool.tally.abandoned += 1
+        holder = pool.crew.holder_of(call)
+        if holder is not None and holder.waits:
+            holder.waits = False
+            pool.waiting -= 1
+        hired = pool.dispatch_locked()
+    pool.crew.start(hired)
+    return True

@@ -1,0 +1,117 @@
+"""A call, or a batch of them, has ended: book it, give back what it held, go on.
+
+Same lock and same rules as `pool`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.call import DONE, Call
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["book_locked", "finish", "finish_and_begin_next", "finish_batch", "finish_helped"]
+
+_NOBODY: list[Worker] = []
+"""Nobody to start; never changed."""
+
+
+def finish(pool: Pool, worker: Worker, call: Call) -> None:
+    """Book a call that ended; its worker asks for the next one after it has delivered."""
+    with pool.lock:
+        book_locked(pool, call)
+        pool.end_stint_locked(worker)
+        hired = pool.dispatch_after_locked(call)
+    _after_end(pool, call, hired)
+
+
+def finish_helped(pool: Pool, call: Call) -> None:
+    """Book a call that ran inside another one."""
+    with pool.lock:
+        book_locked(pool, call)
+        hired = pool.dispatch_after_locked(call)
+    _after_end(pool, call, hired)
+
+
+def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
+    """Book a call that ended, and open the worker's next stint in the same breath."""
+    hired = _NOBODY
+    with pool.lock:
+        permit, kind = worker.permit, call.profile.kind
+        book_locked(pool, call)
+        pool.end_stint_locked(worker)
+        if call.gates or pool.others_starve_locked():
+            hired = pool.dispatch_after_locked(call)
+            pool.begin_or_park_locked(worker)
+        else:
+            begun = pool.begin_or_park_locked(worker)
+            # One like it took its place, and nothing else has changed: nobody else can start.
+            if not (begun and worker.permit == permit and call.profile.kind is kind):
+                hired = pool.dispatch_after_locked(call)
+    _after_end(pool, call, hired)
+
+
+def finish_batch(
+    pool: Pool,
+    worker: Worker,
+    profile: Profile,
+    calls: int,
+    failed: int,
+    wall_ns: int,
+    cpu_ns: int,
+    queue_wait_ns: int,
+    least_blocked_ns: int,
+) -> None:
+    """Book a batch that ended and open the worker's next stint."""
+    hired = _NOBODY
+    with pool.lock:
+        permit, kind, tally = worker.permit, profile.kind, pool.tally
+        if pool.measures:
+            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns)
+            tally.wall_ns += wall_ns
+            tally.cpu_ns += cpu_ns
+        tally.completed += calls - failed
+        tally.failed += failed
+        profile.failed += failed
+        pool.end_stint_locked(worker)
+        if pool.others_starve_locked():
+            hired = pool.dispatch_others_locked()
+            pool.begin_or_park_locked(worker)
+        else:
+            begun = pool.begin_or_park_locked(worker)
+            if not (begun and worker.permit == permit and profile.kind is kind):
+                hired = pool.dispatch_others_locked(pool)
+    if hired:
+        pool.crew.start(hired)
+
+
+def _after_end(pool: Pool, call: Call, hired: list[Worker]) -> None:
+    if pool.hooks.on_event is not None:
+        pool.hooks.finished(call)
+    if hired:
+        pool.crew.start(hired)
+
+
+def book_locked(pool: Pool, call: Call) -> None:
+    """Add a call that ended to the statistics."""
+    call.state = DONE
+    profile, tally = call.profile, pool.tally
+    wall, cpu = call.wall_ns, call.cpu_ns
+    if pool.measures:
+        profile.record(wall, cpu, call.started_ns - call.queued_ns)
+        tally.wall_ns += wall
+        tally.cpu_ns += cpu
+        if call.in_waiting_lane:
+            tally.lane_cpu_ns += cpu
+    if call.error is None:
+        tally.completed += 1
+    else:
+        tally.failed += 1
+        profile.failed += 1
+    if call.unjudged:
+        call.unjudged = False
+        profile.unjudged -= 1

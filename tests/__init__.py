@@ -1,0 +1,1 @@
+"""The test suite; a package so that its plugins (`tests.race`, `tests.traces`) have one name everywhere."""

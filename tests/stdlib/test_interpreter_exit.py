@@ -1,0 +1,236 @@
+"""What happens to calls when the interpreter ends; each test in an interpreter of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from .support import Kind, run_python
+
+SHOW = """
+import sys, threading, time
+
+def show(text, gate=None):
+    if gate is not None:
+        gate.wait()
+    print(text, flush=True)
+"""
+
+
+def test_running_and_queued_calls_finish_before_the_interpreter_ends(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+gate = threading.Event()
+executor = Executor(1)
+for number in range(5):
+    executor.submit(show, number, gate)
+print("end of main", flush=True)
+gate.set()
+""",
+    )
+    assert printed.split("\n") == ["end of main", "0", "1", "2", "3", "4", ""]
+
+
+def test_calls_finish_though_the_executor_was_shut_down_without_wait(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+gate = threading.Event()
+executor = Executor(1)
+executor.submit(show, "running", gate)
+executor.submit(show, "queued", gate)
+executor.shutdown(wait=False)
+print("end of main", flush=True)
+gate.set()
+""",
+    )
+    assert printed.split("\n") == ["end of main", "running", "queued", ""]
+
+
+def test_calls_cancelled_by_shutdown_do_not_run_at_exit(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+gate, started = threading.Event(), threading.Event()
+executor = Executor(1)
+executor.submit(lambda: (started.set(), show("running", gate)))
+executor.submit(show, "never")
+started.wait()
+executor.shutdown(wait=False, cancel_futures=True)
+print("end of main", flush=True)
+gate.set()
+""",
+    )
+    assert printed.split("\n") == ["end of main", "running", ""]
+
+
+def test_calls_of_a_forgotten_executor_finish_before_the_interpreter_ends(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+gate = threading.Event()
+executor = Executor(1)
+executor.submit(show, "running", gate)
+executor.submit(show, "queued", gate)
+del executor
+print("end of main", flush=True)
+gate.set()
+""",
+    )
+    assert printed.split("\n") == ["end of main", "running", "queued", ""]
+
+
+def test_idle_workers_do_not_hold_the_interpreter(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        """
+executor = Executor(4)
+print(sorted(executor.map(abs, range(-4, 0))))
+""",
+    )
+    assert printed == "[1, 2, 3, 4]\n"
+
+
+REFUSED = {
+    "cannot schedule new futures after shutdown",
+    "cannot schedule new futures after interpreter shutdown",
+}
+
+
+@pytest.mark.parametrize("call", ["executor.submit(int)", "executor.map(abs, [1])"])
+def test_submitting_after_the_interpreter_began_to_end_says_so(kind: Kind, call: str) -> None:
+    """An executor with workers is shut down by the first of them that leaves, and may say so instead."""
+    printed = run_python(
+        kind,
+        f"""
+import atexit
+
+unused, used = Executor(2), Executor(2)
+used.submit(int).result()
+
+@atexit.register
+def late():
+    for executor in (unused, used):
+        try:
+            {call}
+        except RuntimeError as error:
+            print(error)
+""",
+    )
+    unused, used = printed.splitlines()
+    assert unused == "cannot schedule new futures after interpreter shutdown"
+    assert used in REFUSED
+
+
+def test_a_call_that_submits_while_the_interpreter_ends_is_refused(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        """
+import threading
+
+def late():
+    at_end.wait()
+    try:
+        while True:
+            executor.submit(int)
+    except RuntimeError as error:
+        print(error)
+
+at_end = threading.Event()
+executor = Executor(1)
+executor.submit(late)
+at_end.set()
+""",
+    )
+    assert printed.strip() in REFUSED
+
+
+def test_calls_submitted_from_a_daemon_thread_finish_too(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+gate, submitted = threading.Event(), threading.Event()
+executor = Executor(1)
+
+def submit():
+    executor.submit(show, "done", gate)
+    submitted.set()
+
+threading.Thread(target=submit, daemon=True).start()
+submitted.wait()
+print("end of main", flush=True)
+gate.set()
+""",
+    )
+    assert printed.split("\n") == ["end of main", "done", ""]
+
+
+def test_leaving_by_sys_exit_in_a_call_ends_only_the_call(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        """
+import sys
+
+executor = Executor(1)
+print(repr(executor.submit(sys.exit, 3).exception()))
+print(executor.submit(abs, -1).result())
+""",
+    )
+    assert printed == "SystemExit(3)\n1\n"
+
+
+def test_the_exit_handlers_run_after_the_calls_have_finished(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+import atexit
+
+atexit.register(print, "exit handler")
+gate = threading.Event()
+executor = Executor(1)
+executor.submit(show, "call", gate)
+gate.set()
+""",
+    )
+    assert printed == "call\nexit handler\n"
+
+
+def test_a_loop_with_the_executor_as_its_default_ends_cleanly(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        """
+import asyncio
+
+async def main():
+    asyncio.get_running_loop().set_default_executor(Executor(2))
+    print(await asyncio.gather(*(asyncio.to_thread(abs, -n) for n in range(5))))
+
+asyncio.run(main())
+""",
+    )
+    assert printed == "[0, 1, 2, 3, 4]\n"
+
+
+def test_a_thread_that_a_call_started_finishes_before_the_interpreter_ends(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        """
+import threading
+
+def show():
+    threading.main_thread().join()
+    print("thread", flush=True)
+
+executor = Executor(1)
+executor.submit(lambda: threading.Thread(target=show).start()).result()
+executor.shutdown()
+print("end of main", flush=True)
+""",
+    )
+    assert printed == "end of main\nthread\n"
