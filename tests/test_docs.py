@@ -1,0 +1,39 @@
+"""The examples in docstrings and in the README do what they say."""
+
+from __future__ import annotations
+
+import doctest
+import pkgutil
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import hybridrt
+
+README = Path(__file__).parent.parent / "README.md"
+MODULES = [module.name for module in pkgutil.walk_packages(hybridrt.__path__, "hybridrt.")]
+PROGRAMS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_in_a_modules_docstrings_hold(name: str) -> None:
+    assert doctest.testmod(import_module(name)).failed == 0
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_a_program_in_the_readme_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+    subprocess.run(
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        check=True,
+        timeout=50,
+        capture_output=True,
+    )
+
+
+def test_the_readme_gives_the_command_that_runs_every_test() -> None:
+    assert ".venv/bin/uv run --all-extras pytest" in README.read_text()

@@ -1,0 +1,142 @@
+"""Uses of the public API that must type-check under mypy strict.
+
+Nothing here runs. An expected error carries a `type: ignore` with its code, and mypy complains about
+one that is no longer needed, so a call that should be refused cannot become accepted unseen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, assert_type
+
+import hybridrt
+from hybridrt import AdaptiveThreadPoolExecutor, OffloadTimeoutError, Runtime, offload
+
+
+@offload
+def tokenize(text: str, *, lower: bool = False) -> list[int]:
+    """Return numbers for a text."""
+    return [ord(letter) for letter in (text.lower() if lower else text)]
+
+
+@offload(pure=True, timeout=5.0, queue_timeout=1.0, limit=4, lane="parser", abandon_on_cancel=True)
+def extract(html: bytes) -> list[str]:
+    """Return the words of a page."""
+    return html.decode().split()
+
+
+def count(text: str) -> int:
+    """Return the length of a text."""
+    return len(text)
+
+
+counted = offload(count, timeout=5)
+"""The third spelling: a function that somebody else wrote."""
+
+
+class Index:
+    """Something with a method that computes."""
+
+    @offload
+    def search(self, query: str, top: int = 3) -> list[tuple[str, float]]:
+        """Return the best passages and their scores."""
+        return [(query, float(top))]
+
+
+async def fetch(url: str) -> bytes:
+    """Return what an address holds."""
+    await asyncio.sleep(0)
+    return url.encode()
+
+
+async def decorated() -> None:
+    """Await decorated functions."""
+    assert_type(await tokenize("text", lower=True), list[int])
+    submitted_when_awaited: Coroutine[Any, Any, list[int]] = tokenize("text")
+    await submitted_when_awaited
+    assert_type(await extract(b"<p>"), list[str])
+    assert_type(await counted("text"), int)
+    assert_type(tokenize.sync("text"), list[int])
+    assert_type(await tokenize.options(timeout=1.0)("text"), list[int])
+    assert_type(await asyncio.gather(tokenize("text"), counted("text")), tuple[list[int], int])
+    async with asyncio.TaskGroup() as group:
+        assert_type(group.create_task(counted("text")), asyncio.Task[int])
+
+
+async def methods() -> None:
+    """Await decorated methods, bound and not."""
+    index = Index()
+    assert_type(await index.search("query"), list[tuple[str, float]])
+    assert_type(await index.search("query", top=5), list[tuple[str, float]])
+    assert_type(index.search.sync("query"), list[tuple[str, float]])
+    assert_type(await Index.search(index, "query"), list[tuple[str, float]])
+    assert_type(await index.search.options(limit=1)("query"), list[tuple[str, float]])
+
+
+async def misused() -> None:
+    """Be refused by the type checker."""
+    await tokenize(1)  # type: ignore[arg-type]
+    await tokenize("text", upper=True)  # type: ignore[call-arg]
+    tokenize.sync(b"text")  # type: ignore[arg-type]
+    await Index().search(3)  # type: ignore[arg-type]
+    offload(count, timeout="5")  # type: ignore[call-overload]
+    offload(count, where="elsewhere")  # type: ignore[call-overload]
+
+
+async def runtime() -> None:
+    """Use a runtime inside a loop."""
+    async with Runtime(max_workers=64, queue_max=None, shutdown_timeout=5.0) as runtime:
+        assert_type(runtime, Runtime)
+        assert_type(await runtime.offload(count, "text"), int)
+        assert_type(await runtime.map(count, ["a", "b"], limit=32), list[int])
+        assert_type(await runtime.map(fetch, ["a", "b"]), list[bytes])
+        assert_type(await runtime.map(tokenize, ["a", "b"]), list[list[int]])
+        runtime.background(fetch("url"))
+        statistics = runtime.statistics()
+        assert_type(statistics, hybridrt.Statistics)
+        assert_type(statistics.beta, float | None)
+        assert_type(statistics.to_dict(), dict[str, Any])
+        await runtime.offload(count, 1)  # type: ignore[arg-type]
+
+
+async def main() -> int:
+    """Do everything that needs a running loop."""
+    await decorated()
+    await methods()
+    await runtime()
+    assert_type(hybridrt.install(), Runtime)
+    return 0
+
+
+def plugged_in(loop: asyncio.AbstractEventLoop) -> None:
+    """Use the executor by itself and as a loop's default."""
+    loop.set_default_executor(AdaptiveThreadPoolExecutor())
+    with AdaptiveThreadPoolExecutor(
+        4, "parser", None, (), min_workers=1, policy="paper", queue_max=10
+    ) as pool:
+        assert_type(pool, AdaptiveThreadPoolExecutor)
+        assert_type(pool.submit(count, "text"), Future[int])
+        assert_type(list(pool.map(count, ["a", "b"])), list[int])
+    AdaptiveThreadPoolExecutor(policy="guess")  # type: ignore[arg-type]
+
+
+@offload
+def waits(gate: threading.Event) -> bool:
+    """Speak to the runtime from inside a call."""
+    hybridrt.check_cancelled()
+    with hybridrt.blocking():
+        return gate.wait()
+
+
+def whole_program() -> None:
+    """Run a program on the runtime, and handle what may go wrong."""
+    try:
+        assert_type(hybridrt.run(main()), int)
+        hybridrt.run(main(), loop="uvloop")
+    except OffloadTimeoutError as error:
+        assert_type(error.started, bool)
+    hybridrt.run(main(), loop="trio")  # type: ignore[arg-type]
+    hybridrt.run(main)  # type: ignore[arg-type]
