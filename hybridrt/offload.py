@@ -54,6 +54,9 @@ class Options:
                 f"where={self.where!r} is not there yet; this version runs calls in threads: use 'auto' or "
                 "'thread'"
             )
+        for name in ("pure", "abandon_on_cancel"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
         for name in ("timeout", "queue_timeout"):
             _check_seconds(name, getattr(self, name))
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
@@ -103,18 +106,18 @@ class Offloaded(Generic[P, R]):
         update_wrapper(self, fn)
         _mark_as_coroutine_function(self, fn, bound=bool(head))
 
-    async def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function off the loop and return what it returns."""
         call = self._make(current_port(), self._head + args if self._head else args, kwargs)
-        if self._special:
-            return await self._run_specially(call)  # type: ignore[no-any-return]
-        call.pool.push(call)
         try:
+            if self._special:
+                return await self._run_specially(call)  # type: ignore[no-any-return]
+            call.pool.push(call)
             return await call  # type: ignore[no-any-return]
         finally:
             del call  # an error's traceback holds this frame
 
-    def sync(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def sync(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not decorated."""
         return self._fn(*self._head, *args, **kwargs)
 
@@ -147,10 +150,10 @@ class Offloaded(Generic[P, R]):
     async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's port."""
         call = self._make(port, self._head + args, kwargs)
-        if self._special:
-            return await self._run_specially(call)
-        call.pool.push(call)
         try:
+            if self._special:
+                return await self._run_specially(call)
+            call.pool.push(call)
             return await call
         finally:
             del call
@@ -292,8 +295,9 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 def _check_function(fn: Any) -> None:
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
-    if isinstance(fn, classmethod):
-        raise TypeError("offload a method below @classmethod, not above it: write @classmethod first")
+    if isinstance(fn, (classmethod, staticmethod)):
+        kind = type(fn).__name__
+        raise TypeError(f"offload a method below @{kind}, not above it: write @{kind} first")
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
     inner = unwrap(fn)

@@ -18,12 +18,12 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from weakref import WeakKeyDictionary
+from typing import Any
 
 from hybridrt.pool import future
 from hybridrt.pool.future import Settles
 
-__all__ = ["Outlet", "outlet_of"]
+__all__ = ["Outlet", "forget_closed", "outlet_of"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -65,15 +65,23 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_outlets: WeakKeyDictionary[asyncio.AbstractEventLoop, Outlet] = WeakKeyDictionary()
+_outlets: dict[asyncio.AbstractEventLoop, Outlet] = {}
 
 
 def outlet_of(loop: asyncio.AbstractEventLoop) -> Outlet:
     """Return the outlet of a loop."""
     outlet = _outlets.get(loop)
     if outlet is None:
+        forget_closed(_outlets)
         outlet = _outlets[loop] = Outlet(loop)
     return outlet
+
+
+def forget_closed(table: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Drop what belongs to closed loops. Weak keys would not do: the values refer to their loops."""
+    for loop in list(table):
+        if loop.is_closed():
+            table.pop(loop, None)
 
 
 def _current_outlet() -> Outlet | None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from weakref import WeakKeyDictionary
 
-from hybridrt.loop.outlet import outlet_of
+from hybridrt.loop.outlet import forget_closed, outlet_of
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.pool import Pool
 
@@ -39,7 +38,7 @@ class _Here(threading.local):
 
 
 _here = _Here()
-_ports: WeakKeyDictionary[asyncio.AbstractEventLoop, Port] = WeakKeyDictionary()
+_ports: dict[asyncio.AbstractEventLoop, Port] = {}
 _private: AdaptiveThreadPoolExecutor | None = None
 _private_lock = threading.Lock()
 
@@ -55,6 +54,7 @@ def current_port() -> Port:
     if port is None or port.loop is not loop:
         port = _ports.get(loop)
         if port is None:
+            forget_closed(_ports)
             port = _ports[loop] = Port(loop, private_executor())
         _here.port = port
     return port
@@ -90,6 +90,8 @@ def close_private_executor() -> None:
     with _private_lock:
         executor, _private = _private, None
     _here.port = None
-    _ports.clear()
+    for loop, port in list(_ports.items()):
+        if port.executor is executor:
+            del _ports[loop]
     if executor is not None:
         executor.shutdown()

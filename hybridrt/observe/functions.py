@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.observe.naming import function_key, function_name, resolves_names, unwrap
 from hybridrt.values import FunctionStatistics, Kind
 
 __all__ = ["LONG_NS", "Profile", "Profiles"]
@@ -55,15 +55,18 @@ class Profile:
         "kind",
         "name",
         "queue_wait_ns",
+        "resolves",
         "turn_at",
         "unjudged",
         "wall_before",
         "wall_ns",
     )  # fmt: skip
 
-    def __init__(self, key: Any, name: str) -> None:
+    def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
         self.key = key
         self.name = name
+        self.resolves = resolves
+        """It resolves names for asyncio, in a lane of its own."""
         self.kind = Kind.UNKNOWN
         self.calls = self.failed = 0
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
@@ -95,11 +98,11 @@ class Profile:
         self, calls: int, wall_ns: int, cpu_ns: int, queue_wait_ns: int, least_blocked_ns: int
     ) -> None:
         """Take in calls that ran back to back."""
+        # First, because `record` may close the window. It takes the blocking part of the whole batch for
+        # that of a call: harmless, because only the least counts, and a batch has no less than its least.
+        self.blocked_low = min(self.blocked_low, least_blocked_ns)
         self.calls += calls - 1
         self.record(wall_ns, cpu_ns, queue_wait_ns)
-        # `record` took the blocking part of the whole batch for that of a call: harmless, because
-        # only the least counts, and a batch has no less than its least call.
-        self.blocked_low = min(self.blocked_low, least_blocked_ns)
 
     def _turn(self) -> None:
         """Close a window: choose the kind anew from this one and the one before.
@@ -204,7 +207,7 @@ class Profiles:
         if profile is None:
             if len(self._by_key) >= self._bound:
                 self._drop()
-            profile = self._by_key[key] = Profile(key, function_name(inner))
+            profile = self._by_key[key] = Profile(key, function_name(inner), resolves=resolves_names(inner))
         return profile
 
     def _drop(self) -> None:

@@ -7,13 +7,15 @@ are peeled off until the user's function appears. Peeling reads attributes and c
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import functools
+import socket
 from collections.abc import Callable
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["function_key", "function_name", "unwrap"]
+__all__ = ["function_key", "function_name", "resolves_names", "unwrap"]
 
 _DEEPEST = 16
 _CELLS = ("func", "fn", "original_func", "partial_func", "call_func")
@@ -65,6 +67,16 @@ def function_name(fn: Any) -> str:
     if module is None:
         module = type(getattr(fn, "__self__", fn)).__module__
     return f"{module}:{name}"
+
+
+def resolves_names(fn: Any) -> bool:
+    """Tell whether asyncio asks for a name or an address with it, in debug mode too."""
+    if fn is socket.getaddrinfo or fn is socket.getnameinfo:
+        return True
+    return _debug_getaddrinfo is not None and getattr(fn, "__func__", None) is _debug_getaddrinfo
+
+
+_debug_getaddrinfo = getattr(asyncio.BaseEventLoop, "_getaddrinfo_debug", None)
 
 
 def _inner(fn: Any) -> Any:

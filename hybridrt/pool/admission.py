@@ -17,6 +17,7 @@ from hybridrt.values import Kind
 __all__ = ["Admission", "FifoAdmission", "LaneAdmission"]
 
 Lane = OrderedDict[Call, None]
+_SHORT, _UNKNOWN = Kind.SHORT, Kind.UNKNOWN  # looking a member up in its class costs more than a dict
 _NEVER_NS = 1 << 63
 
 
@@ -25,6 +26,10 @@ class Admission(Protocol):
 
     def put(self, call: Call) -> None:
         """Queue a call."""
+        ...
+
+    def start_at_once(self, call: Call) -> bool:
+        """Give a call its permit without queueing it, if nothing is queued and it may start."""
         ...
 
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
@@ -95,6 +100,10 @@ class FifoAdmission:
         """Queue a call."""
         _put(self._queue, call)
 
+    def start_at_once(self, call: Call) -> bool:
+        """Return False: the common way is as short."""
+        return False
+
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
         """Return the oldest call while fewer than `limit` run."""
         return _pop(self._queue) if self._queue and running < limit else None
@@ -163,9 +172,18 @@ class LaneAdmission:
     def put(self, call: Call) -> None:
         """Queue a call in the lane of its function's kind."""
         profile = call.profile
-        lane = self._short if profile.kind is Kind.SHORT else self._lane_of(profile)
+        lane = self._short if profile.kind is _SHORT else self._lane_of(profile)
         lane[call] = None
         call.place = lane
+
+    def start_at_once(self, call: Call) -> bool:
+        """Give a short call its permit, if there is one."""
+        held = self._permits.held
+        if call.profile.kind is not _SHORT or held[SHORT]:
+            return False
+        call.permit = SHORT
+        held[SHORT] = 1
+        return True
 
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
         """Return the first call that may start: waiting, short or unknown, GIL-free, long."""

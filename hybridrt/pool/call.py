@@ -66,9 +66,6 @@ class Call:
     value: Any = None
     error: BaseException | None = None
 
-    def begin(self) -> None:
-        """Tell the future that the call runs."""
-
     def deliver(self) -> None:
         """Hand value or error to whoever waits; called once, without the lock."""
         raise NotImplementedError

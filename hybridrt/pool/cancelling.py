@@ -62,9 +62,11 @@ def abandon(call: Call) -> bool:
         call.abandoned = True
         pool.tally.abandoned += 1
         holder = pool.crew.holder_of(call)
-        if holder is not None and holder.waits:
+        if holder is not None and not holder.deserted:
+            holder.deserted = True
+            pool.deserted += 1
+            pool.waiting -= holder.waits
             holder.waits = False
-            pool.waiting -= 1
         hired = pool.dispatch_locked()
     pool.crew.start(hired)
     return True

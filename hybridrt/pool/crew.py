@@ -108,6 +108,10 @@ class Crew:
         if not self.pool.queued and self.stopping():
             worker.bell.put(None)
 
+    def patience(self) -> float | None:
+        """Return how long a parked worker waits: for ever, if it would stay anyway."""
+        return self.idle_timeout if len(self.workers) > self.min_workers else None
+
     def may_leave(self, worker: Worker, *, timed_out: bool) -> bool:
         """Decide whether a parked worker goes; called by the worker, without the lock.
 
@@ -130,13 +134,17 @@ class Crew:
             self.forget_worker(worker)
         return True
 
+    def dismisses(self) -> bool:
+        """Tell whether a parked worker might have to leave now."""
+        return self.stopping() or len(self.workers) > self.ceiling
+
     def holder_of(self, call: Call) -> Worker | None:
         """Return the worker whose stint the running call is, if it is not nested in another call."""
         return next((worker for worker in self.workers if worker.call is call), None)
 
     def stopping(self) -> bool:
         """Tell whether no more calls can come."""
-        return self.pool.draining or interpreter_exits()
+        return self.pool.draining or stdlib_threads._shutdown
 
     def forget_worker(self, worker: Worker) -> None:
         """Take a worker off all lists; the lock is held."""

@@ -44,7 +44,9 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
         permit, kind = worker.permit, call.profile.kind
         book_locked(pool, call)
         pool.end_stint_locked(worker)
-        if call.gates or pool.others_starve_locked():
+        if not (pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping()):
+            pool.crew.idle.append(worker)  # the common case of `park`
+        elif call.gates or pool.others_starve_locked():
             hired = pool.dispatch_after_locked(call)
             pool.begin_or_park_locked(worker)
         else:
@@ -52,7 +54,8 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
             # One like it took its place, and nothing else has changed: nobody else can start.
             if not (begun and worker.permit == permit and call.profile.kind is kind):
                 hired = pool.dispatch_after_locked(call)
-    _after_end(pool, call, hired)
+    if hired or pool.hooks.on_event is not None:
+        _after_end(pool, call, hired)
 
 
 def finish_batch(

@@ -6,10 +6,8 @@ it can be collected, upon which its pool drains and its workers leave.
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
-import socket
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +20,7 @@ from hybridrt.control.window import Limits, Policy
 from hybridrt.measure.host import memory_limit
 from hybridrt.pool import future
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
+from hybridrt.pool.call import QUEUED
 from hybridrt.pool.closing import close
 from hybridrt.pool.crew import Crew, interpreter_exits
 from hybridrt.pool.future import ThreadCall
@@ -39,7 +38,6 @@ T = TypeVar("T")
 MAX_WORKERS = 256
 THREAD_BYTES = 4 << 20
 """Memory to reckon with per thread, stack and arenas. Not measured."""
-_debug_getaddrinfo = getattr(asyncio.BaseEventLoop, "_getaddrinfo_debug", None)
 
 
 def default_max_workers(memory_max: int | None = None) -> int:
@@ -150,12 +148,14 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         pool = self._pool
         call = ThreadCall()
+        call.state = QUEUED
+        call.place = call.value = None
         call.fn, call.args, call.kwargs = fn, args, kwargs
         call.context = copy_context() if self._copies_context else None
         call.pool = pool
-        call.profile = pool.profiles.of(fn, args)
+        profile = call.profile = pool.profiles.of(fn, args)
         call.outlet = future.find_outlet()
-        if _resolves_names(fn):
+        if profile.resolves:
             call.resolves = True
         pool.push(call)
         return call
@@ -190,13 +190,6 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     @property
     def _shutdown(self) -> bool:  # type: ignore[override]
         return self._pool.refusal is not None
-
-
-def _resolves_names(fn: Any) -> bool:
-    """Tell whether asyncio asks for a name or an address, in debug mode too."""
-    if fn is socket.getaddrinfo or fn is socket.getnameinfo:
-        return True
-    return _debug_getaddrinfo is not None and getattr(fn, "__func__", None) is _debug_getaddrinfo
 
 
 def _admission(policy: PolicyName, max_workers: int) -> tuple[Admission, Policy]:

@@ -9,11 +9,14 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import Error
 from typing import Any, Protocol
 
-from hybridrt.pool.call import ASSIGNED, QUEUED, Call
+from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.worker import current_worker
 
 __all__ = ["Outlet", "Settles", "ThreadCall"]
+
+_UNCOPIED = (Error, StopIteration)
+"""Errors that asyncio translates when it copies them."""
 
 logger = logging.getLogger("hybridrt")
 
@@ -46,6 +49,15 @@ class ThreadCall(Call, Future[Any]):
     queue at once. And a worker that waits for it without a timeout while it is still queued in the
     worker's own pool runs it itself, so that nested waits get through even with one worker.
     """
+
+    # What every call sets; the rest is rare and lies in the instance's dict.
+    __slots__ = (
+        "args", "context", "cpu_ns", "fn", "kwargs", "outlet", "place", "pool", "profile", "queued_ns",
+        "started_ns", "state", "value", "wall_ns",
+    )  # fmt: skip
+
+    outlet: Outlet | None
+    """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
 
     def cancel(self) -> bool:
         """Cancel the call if it has not started; return whether it is cancelled."""
@@ -86,14 +98,13 @@ class ThreadCall(Call, Future[Any]):
             if worker is not None and worker.pool is self.pool:
                 worker.help(self)
 
-    outlet: Outlet | None = None
-    """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
-
     @property
     def quick(self) -> bool:  # type: ignore[override]
         """Tell whether nobody's code runs when the result is set: asyncio's only wakes a loop."""
         callbacks: list[Any] = self._done_callbacks  # type: ignore[attr-defined]
-        return all(getattr(callback, "__module__", None) == "asyncio.futures" for callback in callbacks)
+        if not callbacks:
+            return True
+        return len(callbacks) == 1 and getattr(callbacks[0], "__module__", None) == "asyncio.futures"
 
     def _invoke_callbacks(self) -> None:
         """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn."""
@@ -110,7 +121,7 @@ class ThreadCall(Call, Future[Any]):
         found where every asyncio so far keeps it.
         """
         error: BaseException | None = self._exception
-        destination = None if isinstance(error, Error | StopIteration) else _awaited(self)
+        destination = None if isinstance(error, _UNCOPIED) else _awaited(self)
         if destination is None:
             super()._invoke_callbacks()  # type: ignore[misc]
         elif destination.done():  # cancelled meanwhile
@@ -120,9 +131,9 @@ class ThreadCall(Call, Future[Any]):
         else:
             destination.set_exception(error)
 
-    def begin(self) -> None:
-        """Go over to "running"."""
-        self.set_running_or_notify_cancel()
+    def running(self) -> bool:
+        """Tell whether the call runs; the base class would have to be told, under its lock."""
+        return self.state == RUNNING and not self.done()
 
     def deliver(self) -> None:
         """Set value or error; done-callbacks run here, in the worker's thread."""

@@ -99,6 +99,8 @@ class Pool:
         self.resolve_lane: OrderedDict[Call, None] = OrderedDict()
         self.at_gates: OrderedDict[Call, None] = OrderedDict()
         self.busy = self.resolving = self.waiting = 0
+        self.deserted = 0
+        """Busy workers whose caller has left: they count against `max_workers` alone."""
 
     # ------------------------------------------------------------------ submitting
 
@@ -114,23 +116,43 @@ class Pool:
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
-            if self.queued < self.queue_room:
-                self.queued += 1
-                if call.gates or call.resolves:
-                    self._advance(call)
-                else:
-                    self.admission.put(call)
-            else:
-                self._overflow(call)
-            self.tally.submitted += 1
-            if call.place is None or len(call.place) == 1:
+            if not (self._started_at_once(call) or self._enqueued_behind(call)):
                 hired = self.dispatch_locked()
+            self.tally.submitted += 1
         if self.interpreter.governor.parked:
             self.interpreter.governor.ring()
         if self.hooks.on_event is not None:
             self.hooks.submitted(call)
         if hired:
             self.crew.start(hired, call)
+
+    def _started_at_once(self, call: Call) -> bool:
+        """Hand a call to a parked worker without a detour through the queue; the common case."""
+        crew = self.crew
+        if self.queued or not crew.idle or call.gates or call.resolves or self.busy >= self.limits.highest:
+            return False
+        if not self.admission.start_at_once(call):
+            return False
+        worker = crew.idle.pop()
+        worker.serving = True
+        worker.permit = call.permit
+        self.busy += 1
+        call.state = ASSIGNED
+        call.place = worker.batch
+        worker.give(call)
+        return True
+
+    def _enqueued_behind(self, call: Call) -> bool:
+        """Queue a call; return whether it stands behind another one, so that it cannot start."""
+        if self.queued >= self.queue_room:
+            self._overflow(call)
+            return True
+        self.queued += 1
+        if call.gates or call.resolves:
+            self._advance(call)
+        else:
+            self.admission.put(call)
+        return call.place is not None and len(call.place) > 1
 
     def _overflow(self, call: Call) -> None:
         """Keep a patient call until there is space; refuse another."""
@@ -191,7 +213,6 @@ class Pool:
         hired = [] if crew.idle else [crew.hire()]
         worker = hired[0] if hired else crew.idle.pop()
         self._begin(worker, call)
-        worker.bell.put(None)
         return hired
 
     def _take(self) -> Call | None:
@@ -199,7 +220,8 @@ class Pool:
         if self.resolve_lane and self.resolving < RESOLVERS_MAX:
             call: Call | None = self.resolve_lane.popitem(last=False)[0]
         elif self.busy < self.limits.highest:
-            call = self.admission.take(self.sizing.state.workers, self.busy, self.waiting)
+            running = self.busy - self.deserted
+            call = self.admission.take(self.sizing.state.workers, running, self.waiting)
             if call is None:
                 return None
         else:
@@ -221,17 +243,17 @@ class Pool:
         worker.serving = True
         call.state = ASSIGNED
         call.place = batch
-        batch.append(call)
         if call.resolves:
             worker.resolves = True
             self.resolving += 1
-            return
-        self.busy += 1
-        worker.permit = call.permit
-        if call.in_waiting_lane:
-            worker.waits = True
-            self.waiting += 1
-        elif call.profile.batch > 1:
+        else:
+            self.busy += 1
+            worker.permit = call.permit
+            if call.in_waiting_lane:
+                worker.waits = True
+                self.waiting += 1
+        worker.give(call)
+        if call.permit and call.profile.batch > 1 and self.queued:
             self._extend(batch, call)
 
     def _extend(self, batch: deque[Call], first: Call) -> None:
@@ -302,6 +324,9 @@ class Pool:
         if worker.waits:
             worker.waits = False
             self.waiting -= 1
+        if worker.deserted:
+            worker.deserted = False
+            self.deserted -= 1
 
     def others_starve_locked(self) -> bool:
         """Tell whether another pool lacks a permit."""

@@ -54,7 +54,7 @@ class Worker:
     """One thread of a pool.
 
     Attributes:
-        bell: Rung when there is something in `batch`, or a reason to leave.
+        bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
         batch: The calls of the stint that have not been claimed yet.
         serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with
             the lock held only.
@@ -65,8 +65,9 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__", "batch", "bell", "call", "cpu_start_ns", "crew", "nested_cpu_ns", "nested_wall_ns",
-        "permit", "pool", "probe", "resolves", "sample", "serving", "thread", "waits",
+        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted", "nested_cpu_ns", "nested_wall_ns",
+        "permit", "pool", "probe", "resolves", "sample", "serving", "thread",
+        "waits",
     )  # fmt: skip
 
     def __init__(self, crew: Crew, name: str) -> None:
@@ -74,7 +75,7 @@ class Worker:
         self.pool = crew.pool
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
-        self.serving = self.waits = self.resolves = False
+        self.asleep = self.serving = self.waits = self.resolves = self.deserted = False
         self.permit = NONE
         self.call: Call | None = None
         self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
@@ -128,54 +129,66 @@ class Worker:
             return False
         return True
 
+    def give(self, call: Call) -> None:
+        """Put a call into the batch and wake the worker if it sleeps; the lock is held.
+
+        No ring is lost: the worker says `asleep` before it looks into the batch a last time, and a
+        call is there before `asleep` is read here.
+        """
+        self.batch.append(call)
+        if self.asleep:
+            self.bell.put(None)
+
     def _wait(self) -> bool:
         """Park until there is a stint; return False when it is time to leave."""
-        timeout: float | None = self.crew.idle_timeout
+        timeout = self.crew.patience()
         while True:
+            self.asleep = True
             try:
-                self.bell.get(timeout=timeout)
+                if not self.serving:
+                    self.bell.get(timeout=timeout)
             except Empty:
                 if self.crew.may_leave(self, timed_out=True):
                     return False
                 # Assigned just now, or among the last that stay: only the bell ends this wait.
                 timeout = None
                 continue
+            finally:
+                self.asleep = False
             if self.serving:
                 return True
-            if self.crew.may_leave(self, timed_out=False):
+            # Else a ring for a stint that was claimed before it was heard, or a call to leave.
+            if self.crew.dismisses() and self.crew.may_leave(self, timed_out=False):
                 return False
 
     def _claim(self) -> Call | None:
         """Return the next call of this stint or of another one, or None when parked."""
-        while True:
+        while self.serving:
             try:
                 return self.batch.popleft()
-            except IndexError:
-                if not self.serving:
-                    return None
-                self.pool.begin_next(self)  # the stint's calls were withdrawn
+            except IndexError:  # the stint's calls were withdrawn
+                self.pool.begin_next(self)
+        return None
 
     def _serve(self, call: Call) -> None:
         """Run a claimed call, or the batch it begins, and take the next stint."""
         if self.batch:
             self._run_batch(call)
-        elif self._run_one(call):
-            self.pool.begin_next(self)
-        del call  # an error's traceback holds the frames above its own, too
-
-    def _run_one(self, call: Call) -> bool:
-        """Run a call; return whether the next stint has still to be taken."""
+            del call  # an error's traceback holds the frames above its own, too
+            return
         call.state = RUNNING
-        call.begin()
         self._execute(call)
         quick = call.quick
-        if quick:
-            finish_and_begin_next(self.pool, self, call)
-        else:
-            finish(self.pool, self, call)
-        call.deliver()
-        del call
-        return not quick
+        try:
+            if quick:
+                finish_and_begin_next(self.pool, self, call)
+            else:
+                finish(self.pool, self, call)
+        finally:
+            call.deliver()  # whatever goes wrong here: nobody may wait for ever
+            del call
+        if not quick:
+            self.pool.begin_next(self)
 
     def _run_batch(self, call: Call) -> None:
         """Run the very short calls of a batch back to back, and book them as one.
@@ -195,7 +208,6 @@ class Worker:
             self.cpu_start_ns = cpu_now
             self.call = call
             queue_wait += now - call.queued_ns
-            call.begin()
             try:
                 context = call.context
                 if context is None:
@@ -242,7 +254,6 @@ class Worker:
             return
         wall, cpu = self.crew.wall_ns, self.crew.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()
-        call.begin()
         self._execute(call)
         self.nested_wall_ns, self.nested_cpu_ns = nested_wall + wall(), nested_cpu + cpu()
         finish_helped(self.pool, call)
