@@ -165,13 +165,13 @@ class Offloaded(Generic[P, R]):
         call.args = args
         call.kwargs = kwargs
         call.context = copy_context() if port.copies_context else None
-        call.port = port
+        call.outlet = port.outlet
         pool = call.pool = port.pool
         call.profile = pool.profiles.known(self._key, self._fn)
         return call
 
     async def _run_specially(self, call: LoopCall) -> Any:
-        options, loop = self._options, call.port.loop
+        options, loop = self._options, call.get_loop()
         call.gates = self._gates()
         call.abandon_on_cancel = options.abandon_on_cancel
         call.pool.push(call)

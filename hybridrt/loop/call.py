@@ -12,9 +12,9 @@ import logging
 from typing import Any
 
 from hybridrt.errors import OffloadTimeoutError
-from hybridrt.loop.port import Port
 from hybridrt.pool.call import Call
 from hybridrt.pool.cancelling import abandon, withdraw
+from hybridrt.pool.future import Outlet
 
 __all__ = ["LoopCall"]
 
@@ -26,7 +26,7 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     # What every call sets; the rest is rare and lies in the instance's dict.
     __slots__ = (
-        "args", "context", "fn", "kwargs", "place", "pool", "port", "profile", "queued_ns", "started_ns",
+        "args", "context", "fn", "kwargs", "outlet", "place", "pool", "profile", "queued_ns", "started_ns",
         "state", "value",
     )  # fmt: skip
 
@@ -34,7 +34,7 @@ class LoopCall(Call, asyncio.Future[Any]):
     patient = True
     abandon_on_cancel = False
     cancel_message: Any = None
-    port: Port
+    outlet: Outlet
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel: queued, it never runs; running, the await ends when the call ends, or now.
@@ -91,17 +91,17 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     def deliver(self) -> None:
         """Send the ended call to its loop."""
-        self.port.put(self)
+        self.outlet.put(self)
 
     def refuse(self, error: BaseException) -> None:
         """Send the call to its loop to fail there."""
         self.error = error
-        self.port.put(self)
+        self.outlet.put(self)
 
     def drop(self) -> None:
         """Send the call to its loop to be cancelled there."""
         self.cancel_requested = True
-        self.port.put(self)
+        self.outlet.put(self)
 
     def settle(self) -> None:
         """Complete the future."""

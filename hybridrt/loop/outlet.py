@@ -20,7 +20,6 @@ import threading
 from collections import deque
 from typing import Any
 
-from hybridrt.pool import future
 from hybridrt.pool.future import Settles
 
 __all__ = ["Outlet", "forget_closed", "outlet_of"]
@@ -84,14 +83,9 @@ def forget_closed(table: dict[asyncio.AbstractEventLoop, Any]) -> None:
             table.pop(loop, None)
 
 
-def _current_outlet() -> Outlet | None:
-    loop = asyncio._get_running_loop()
-    if loop is None:
-        return None
+def current_outlet(loop: asyncio.AbstractEventLoop) -> Outlet:
+    """Return the outlet of the loop that runs in this thread; faster than `outlet_of`."""
     outlet = _here.outlet
     if outlet is None or outlet.loop is not loop:
         outlet = _here.outlet = outlet_of(loop)
     return outlet
-
-
-future.find_outlet = _current_outlet

@@ -21,7 +21,7 @@ class Port:
         pool: The pool to use instead of the executor's own; for tests.
     """
 
-    __slots__ = ("__weakref__", "copies_context", "executor", "loop", "pool", "put")
+    __slots__ = ("__weakref__", "copies_context", "executor", "loop", "outlet", "pool")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, executor: AdaptiveThreadPoolExecutor, pool: Pool | None = None
@@ -30,7 +30,7 @@ class Port:
         self.executor = executor
         self.pool: Pool = executor._pool if pool is None else pool
         self.copies_context = executor._copies_context
-        self.put = outlet_of(loop).put
+        self.outlet = outlet_of(loop)
 
 
 class _Here(threading.local):

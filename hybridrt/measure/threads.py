@@ -43,11 +43,26 @@ class ThreadProbe:
         GIL away: ask rarely. The file is opened at the first question, because most threads are
         never asked.
         """
+        return self._schedstat(2)
+
+    def run_delay_ns(self) -> int | None:
+        """Return how long the thread was ready to run and had no core."""
+        return self._schedstat(1)
+
+    def is_runnable(self) -> bool | None:
+        """Tell whether the thread runs or waits for a core, rather than for anything else."""
+        try:
+            with open(f"/proc/self/task/{self._native_id}/stat", "rb", buffering=0) as file:
+                return file.read(512).rpartition(b")")[2].split()[0] == b"R"
+        except (OSError, IndexError):
+            return None
+
+    def _schedstat(self, field: int) -> int | None:
         try:
             if self._file is None:
                 path = f"/proc/self/task/{self._native_id}/schedstat"
                 self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._file, 128, 0).split()[2])
+            return int(os.pread(self._file, 128, 0).split()[field])
         except (OSError, ValueError, IndexError):
             return None
 

@@ -4,17 +4,19 @@ One profile per code object and executor. Running sums make the statistics; two 
 make the kind. Everything is O(1) a call, and the number of profiles is bounded. The scheduler's
 lock protects all of it.
 
-The blocking part of a call is its wall time less its CPU time. A call that had to wait for the GIL
-reads the same way, so a single call proves nothing: the intrinsic wait w0 is the *least* blocking
-part seen in the last two windows, which a function reaches only when it really blocks. See the
-seed paper's beta for the raw ratio; here it is only reported, never used to choose a kind.
+The blocking part of a call is its wall time less its CPU time and less its run-queue delay, where the
+kernel tells that. A call that had to wait for the GIL reads the same way, so a single call proves
+nothing: the intrinsic wait w0 is the *least* blocking part seen in the last two windows, which a
+function reaches only when it really blocks. The raw ratio, the paper's beta, is only reported and
+never used to choose a kind.
 """
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
-from hybridrt.observe.naming import function_key, function_name, resolves_names, unwrap
+from hybridrt.observe.naming import identify
 from hybridrt.values import FunctionStatistics, Kind
 
 __all__ = ["LONG_NS", "Profile", "Profiles"]
@@ -25,6 +27,8 @@ WAITING_SHARE = 0.7
 """Intrinsic blocking ratio from which a function waits. Two computing calls at once read 0.5."""
 WAITING_NS = 50_000
 """A shorter intrinsic wait is noise of the clocks. Not measured."""
+DELAY_NS = 5_000_000
+"""Mean wall time from which run-queue delay is read: it costs 2 us a call and gives the GIL away."""
 BATCH_CALL_NS = 50_000
 """Functions whose calls take less go to a worker in batches: the hand-over would cost as much."""
 BATCH_NS = 1_000_000
@@ -48,6 +52,7 @@ class Profile:
         "computed_calls",
         "cpu_before",
         "cpu_ns",
+        "delays",
         "failed",
         "free_ticks",
         "held_ticks",
@@ -56,6 +61,7 @@ class Profile:
         "name",
         "queue_wait_ns",
         "resolves",
+        "seen_waiting",
         "turn_at",
         "unjudged",
         "wall_before",
@@ -72,23 +78,25 @@ class Profile:
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
         self.batch = 1
         """How many queued calls of the function may go to a worker at once."""
+        self.delays = True
+        """Its calls are long enough to ask the kernel for their run-queue delay; so is the first."""
         self.unjudged = 0
         """Running calls of an unknown function of which nothing is known yet."""
-        self.blocked_calls = self.computed_calls = 0
-        """Running calls seen from outside to wait, or to compute."""
+        self.blocked_calls = self.computed_calls = self.seen_waiting = 0
+        """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
         self.free_ticks = self.held_ticks = 0
         """Ticks at which a running call computed with the GIL free, or held."""
         self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
 
-    def record(self, wall_ns: int, cpu_ns: int, queue_wait_ns: int) -> None:
+    def record(self, wall_ns: int, cpu_ns: int, queue_wait_ns: int, run_delay_ns: int = 0) -> None:
         """Take in a finished call."""
         self.calls += 1
         self.wall_ns += wall_ns
         self.cpu_ns += cpu_ns
         self.queue_wait_ns += queue_wait_ns
-        blocked = wall_ns - cpu_ns
+        blocked = wall_ns - cpu_ns - run_delay_ns
         if blocked < self.blocked_low:
             self.blocked_low = blocked
         if self.calls >= self.turn_at:
@@ -114,9 +122,13 @@ class Profile:
         wall_mean = (self.wall_ns - self.wall_before) / calls
         w0 = max(0, min(self.blocked_low, self.blocked_previous))
         self.blocked_previous, self.blocked_low = self.blocked_low, _NEVER
+        seen, self.seen_waiting = self.seen_waiting, 0
+        if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
+            w0 = max(w0, int(wall_mean - cpu_mean))  # some calls return at once, but those seen did wait
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + _WINDOW
         self.kind = self._kind_of(cpu_mean, w0)
+        self.delays = wall_mean >= DELAY_NS
         short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
@@ -140,6 +152,7 @@ class Profile:
     def saw_waiting(self) -> None:
         """A running call was seen to wait."""
         self.blocked_calls += 1
+        self.seen_waiting += 1
         if self.kind is Kind.UNKNOWN and not self.computed_calls and self.blocked_calls >= _SEEN_ENOUGH:
             self.kind = Kind.WAITING
 
@@ -187,11 +200,20 @@ class Profiles:
         self._bound = bound
         self._by_key: dict[Any, Profile] = {}
         self._other = Profile("other", "other")
+        self._lock = Lock()
+
+    def start_clean(self, lock: Lock) -> None:
+        """Keep what is known, forget what runs, and be protected by `lock` from now on."""
+        self._lock = lock
+        for profile in self._by_key.values():
+            profile.unjudged = 0
 
     def of(self, fn: Any, args: tuple[Any, ...] = ()) -> Profile:
         """Return the profile of `fn`, a plain function or anything callable, submitted with `args`."""
-        code = getattr(fn, "__code__", None)
-        profile = self._by_key.get(code)
+        try:
+            profile = self._by_key.get(getattr(fn, "__code__", None))
+        except Exception:  # an odd callable; see `identify`
+            profile = None
         # A wrapper has a code object too; only those that wrap nothing are found under it.
         return self._find(fn, args) if profile is None else profile
 
@@ -201,13 +223,13 @@ class Profiles:
         return self._find(fn, ()) if profile is None else profile
 
     def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
-        inner = unwrap(fn, args)
-        key = function_key(inner)
-        profile = self._by_key.get(key)
-        if profile is None:
-            if len(self._by_key) >= self._bound:
-                self._drop()
-            profile = self._by_key[key] = Profile(key, function_name(inner), resolves=resolves_names(inner))
+        key, name, resolves = identify(fn, args)
+        with self._lock:
+            profile = self._by_key.get(key)
+            if profile is None:
+                if len(self._by_key) >= self._bound:
+                    self._drop()
+                profile = self._by_key[key] = Profile(key, name, resolves=resolves)
         return profile
 
     def _drop(self) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from types import BuiltinMethodType, CellType, CodeType, FunctionType, MethodType
 from typing import Any
 
-__all__ = ["function_key", "function_name", "resolves_names", "unwrap"]
+__all__ = ["function_key", "function_name", "identify", "resolves_names", "unwrap"]
 
 _DEEPEST = 16
 _CELLS = ("func", "fn", "original_func", "partial_func", "call_func")
@@ -26,6 +26,21 @@ _FRAMEWORKS = frozenset({
 })  # fmt: skip
 """Packages whose closures and tool objects are peeled. Without this guard a user's own closure over
 a callback would be booked on the callback."""
+
+
+def identify(fn: Any, args: tuple[Any, ...] = ()) -> tuple[Any, str, bool]:
+    """Return key and name under which `fn`, submitted with `args`, is booked, and whether it resolves names.
+
+    Raises nothing: a remote proxy, which may answer every question about itself or raise at each, is
+    booked on its type.
+    """
+    try:
+        inner = unwrap(fn, args)
+        identity = function_key(inner), function_name(inner), resolves_names(inner)
+        hash(identity)
+    except Exception:
+        return type(fn), f"{type(fn).__module__}:{type(fn).__qualname__}", False
+    return identity
 
 
 def unwrap(fn: Any, args: tuple[Any, ...] = ()) -> Any:

@@ -17,7 +17,9 @@ from hybridrt.values import Kind
 __all__ = ["Admission", "FifoAdmission", "LaneAdmission"]
 
 Lane = OrderedDict[Call, None]
-_SHORT, _UNKNOWN = Kind.SHORT, Kind.UNKNOWN  # looking a member up in its class costs more than a dict
+# Looking a member up in its class costs more than in a dict.
+_SHORT, _LONG, _FREE, _WAITING = Kind.SHORT, Kind.LONG, Kind.FREE, Kind.WAITING
+_PERMITS = {_SHORT: SHORT, _LONG: LONG, _FREE: FREE}
 _NEVER_NS = 1 << 63
 
 
@@ -151,7 +153,7 @@ class LaneAdmission:
     Waiting calls start while fewer than `limit` of them run. Short, long and GIL-free calls need a
     permit of their kind. Calls of a function that nobody knows yet start one by one with a permit,
     and in doubling cohorts without one as soon as they are seen to wait. A kind is looked up when a
-    call is queued, and once more at the head of the unknown lane; within a lane the oldest goes
+    call is queued, and once more at the head of its lane; within a lane the oldest goes
     first, and of the heads of the short and the unknown lane the older.
     """
 
@@ -189,18 +191,28 @@ class LaneAdmission:
         """Return the first call that may start: waiting, short or unknown, GIL-free, long."""
         if self._unknown:
             self._sort_unknown()
-        if self._waiting and waiting < limit:
+        if waiting < limit and self._fits(self._waiting, _WAITING):
             return self._start(_pop(self._waiting), NONE)
         if self._short or self._unknown:
             call = self._take_short(waiting < limit)
             if call is not None:
                 return call
         permits = self._permits
-        if self._free and permits.has_room(FREE):
+        if permits.has_room(FREE) and self._fits(self._free, _FREE):
             return self._start(_pop(self._free), FREE)
-        if self._long and permits.has_room(LONG):
+        if permits.has_room(LONG) and self._fits(self._long, _LONG):
             return self._start(_pop(self._long), LONG)
         return None
+
+    def _fits(self, lane: Lane, kind: Kind) -> bool:
+        """Tell whether the lane has a call, after moving those at its head that have become another kind."""
+        while lane:
+            call = next(iter(lane))
+            if call.profile.kind is kind:
+                return True
+            del lane[call]
+            self.put(call)
+        return False
 
     def take_like(self, first: Call, most: int) -> list[Call]:
         """Take the short calls of the same function that stand at the head of the lane."""
@@ -222,7 +234,7 @@ class LaneAdmission:
     def take_overdue(self) -> Call:
         """Return that call, with a permit beyond the limit."""
         call = _pop(min(self._permit_lanes(), key=_head_ns))
-        return self._start(call, LONG if call.profile.kind is Kind.LONG else SHORT)
+        return self._start(call, _PERMITS.get(call.profile.kind, SHORT))
 
     def _permit_lanes(self) -> list[Lane]:
         return [lane for lane in (self._short, self._long, self._free, *self._unknown.values()) if lane]
@@ -269,7 +281,8 @@ class LaneAdmission:
 
     def _take_short(self, room_to_wait: bool) -> Call | None:
         """Return the older of the first short call and the first unknown call that may start."""
-        short = self._short if self._short and self._permits.has_room(SHORT) else None
+        room = self._permits.has_room(SHORT) and self._fits(self._short, _SHORT)
+        short = self._short if room else None
         unknown, permit = self._startable_unknown(room_to_wait) if self._unknown else (None, NONE)
         if unknown is not None and (short is None or _head_ns(unknown) < _head_ns(short)):
             call = self._start(_pop(unknown), permit)

@@ -63,6 +63,8 @@ class Call:
     started_ns: int = 0
     wall_ns: int = 0
     cpu_ns: int = 0
+    run_delay_ns: int = 0
+    """Time it was ready to run and had no core; measured of calls that are not short."""
     value: Any = None
     error: BaseException | None = None
 

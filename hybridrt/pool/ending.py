@@ -105,7 +105,7 @@ def book_locked(pool: Pool, call: Call) -> None:
     profile, tally = call.profile, pool.tally
     wall, cpu = call.wall_ns, call.cpu_ns
     if pool.measures:
-        profile.record(wall, cpu, call.started_ns - call.queued_ns)
+        profile.record(wall, cpu, call.started_ns - call.queued_ns, call.run_delay_ns)
         tally.wall_ns += wall
         tally.cpu_ns += cpu
         if call.in_waiting_lane:

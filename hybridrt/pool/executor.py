@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, Literal, ParamSpec, TypeVar, get_args
+from types import FrameType
+from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
 
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.measure.host import memory_limit
-from hybridrt.pool import future
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
-from hybridrt.pool.call import QUEUED
+from hybridrt.pool.call import QUEUED, Call
 from hybridrt.pool.closing import close
 from hybridrt.pool.crew import Crew, interpreter_exits
 from hybridrt.pool.future import ThreadCall
@@ -38,6 +39,13 @@ T = TypeVar("T")
 MAX_WORKERS = 256
 THREAD_BYTES = 4 << 20
 """Memory to reckon with per thread, stack and arenas. Not measured."""
+
+
+def make_call(caller: FrameType) -> Call:
+    """Return the call for a `submit` from `caller`; replaced by the part that knows loops."""
+    call = ThreadCall()
+    call.outlet = None
+    return call
 
 
 def default_max_workers(memory_max: int | None = None) -> int:
@@ -147,18 +155,17 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         if interpreter_exits():
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         pool = self._pool
-        call = ThreadCall()
+        call = make_call(sys._getframe(1))
         call.state = QUEUED
         call.place = call.value = None
         call.fn, call.args, call.kwargs = fn, args, kwargs
         call.context = copy_context() if self._copies_context else None
         call.pool = pool
         profile = call.profile = pool.profiles.of(fn, args)
-        call.outlet = future.find_outlet()
         if profile.resolves:
             call.resolves = True
         pool.push(call)
-        return call
+        return cast("Future[T]", call)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; let the queued ones run, or cancel them; wait for all threads.

@@ -37,11 +37,6 @@ class Outlet(Protocol):
         ...
 
 
-def find_outlet() -> Outlet | None:
-    """Return the outlet of the loop that runs in this thread; replaced by the part that has loops."""
-    return None
-
-
 class ThreadCall(Call, Future[Any]):
     """A submitted call.
 

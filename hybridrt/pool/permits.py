@@ -12,8 +12,6 @@ interpreter's lock protects the counts.
 
 from __future__ import annotations
 
-from hybridrt.values import Kind
-
 __all__ = ["FREE", "LONG", "NONE", "SHORT", "Permits"]
 
 NONE, SHORT, LONG, FREE = range(4)
@@ -78,6 +76,3 @@ class Permits:
             self.give_back(old)
         if new:
             self.take(new)
-
-
-PERMIT_OF = {Kind.SHORT: SHORT, Kind.LONG: LONG, Kind.FREE: FREE}

@@ -92,6 +92,7 @@ class Pool:
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
         self.lock = self.interpreter.lock
+        self.profiles.start_clean(self.lock)
         self.admission.drain()
         self.crew.forget()
         self.queued = 0
@@ -134,12 +135,12 @@ class Pool:
         if not self.admission.start_at_once(call):
             return False
         worker = crew.idle.pop()
-        worker.serving = True
         worker.permit = call.permit
         self.busy += 1
         call.state = ASSIGNED
         call.place = worker.batch
-        worker.give(call)
+        worker.batch.append(call)
+        worker.open_stint()
         return True
 
     def _enqueued_behind(self, call: Call) -> bool:
@@ -240,7 +241,6 @@ class Pool:
     def _begin(self, worker: Worker, call: Call) -> None:
         """Open a stint: the call, and those that go with it, are the worker's to claim."""
         batch = worker.batch
-        worker.serving = True
         call.state = ASSIGNED
         call.place = batch
         if call.resolves:
@@ -252,9 +252,10 @@ class Pool:
             if call.in_waiting_lane:
                 worker.waits = True
                 self.waiting += 1
-        worker.give(call)
+        batch.append(call)
         if call.permit and call.profile.batch > 1 and self.queued:
             self._extend(batch, call)
+        worker.open_stint()
 
     def _extend(self, batch: deque[Call], first: Call) -> None:
         more = self.admission.take_like(first, first.profile.batch - 1)

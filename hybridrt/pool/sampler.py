@@ -94,6 +94,8 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
 def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
     reading = _read(worker, sample, look)
     verdict = judge(reading)
+    if verdict is Verdict.WAITS and worker.probe is not None and worker.probe.is_runnable():
+        verdict = Verdict.UNSURE  # it would compute, had it a core
     before = worker.permit
     if verdict is Verdict.WAITS:
         _waits(worker, call, sample, hired)

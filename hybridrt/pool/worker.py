@@ -65,9 +65,9 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted", "nested_cpu_ns", "nested_wall_ns",
-        "permit", "pool", "probe", "resolves", "sample", "serving", "thread",
-        "waits",
+        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted",
+        "nested_cpu_ns", "nested_wall_ns", "permit", "pool", "probe", "resolves", "sample", "serving",
+        "thread", "waits",
     )  # fmt: skip
 
     def __init__(self, crew: Crew, name: str) -> None:
@@ -129,13 +129,14 @@ class Worker:
             return False
         return True
 
-    def give(self, call: Call) -> None:
-        """Put a call into the batch and wake the worker if it sleeps; the lock is held.
+    def open_stint(self) -> None:
+        """Let the worker have what has been put into its batch; the lock is held.
 
-        No ring is lost: the worker says `asleep` before it looks into the batch a last time, and a
-        call is there before `asleep` is read here.
+        The last step of an assignment: a worker that sees `serving` takes what it finds in the batch
+        for all there is. No ring is lost: the worker says `asleep` before it looks at `serving` a last
+        time, and `serving` is true before `asleep` is read here.
         """
-        self.batch.append(call)
+        self.serving = True
         if self.asleep:
             self.bell.put(None)
 
@@ -267,6 +268,8 @@ class Worker:
         self.nested_wall_ns = self.nested_cpu_ns = 0
         fn, context = call.fn, call.context
         assert fn is not None
+        delays = call.profile.delays and self.pool.measures
+        delay_start = self._run_delay() if delays else 0
         self.cpu_start_ns = cpu_start = cpu()
         call.started_ns = started = wall()
         self.call = call
@@ -281,10 +284,17 @@ class Worker:
             call.error = error
         call.wall_ns = wall() - started - self.nested_wall_ns
         call.cpu_ns = cpu() - cpu_start - self.nested_cpu_ns
+        if delays:
+            call.run_delay_ns = self._run_delay() - delay_start
         self.call, self.cpu_start_ns = outer, outer_cpu_start
         call.drop_work()
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.
         del call, fn, context, outer
+
+    def _run_delay(self) -> int:
+        """Return the thread's run-queue delay; 0, always, where the platform does not tell."""
+        delay = None if self.probe is None else self.probe.run_delay_ns()
+        return 0 if delay is None else delay
 
     def _leave(self) -> None:
         """End in good order, or clean up after a thread that was killed from outside."""

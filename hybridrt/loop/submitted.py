@@ -1,0 +1,44 @@
+"""Calls submitted from a loop's thread: asyncio hears of their end once a turn, in batches.
+
+`loop.run_in_executor` submits and then wraps what it gets into a future of the loop, a second one
+that has to be told of the end of the first. asyncio leaves a future of its own as it is, so here it
+gets one right away: a `LoopCall`. Besides being cheaper, a call that is cancelled while it is queued
+is withdrawn in that instant. Everybody else who submits gets a `concurrent.futures.Future`, as
+`submit` promises; so does uvloop, whose `run_in_executor` is compiled and cannot be recognised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import FrameType
+
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.outlet import current_outlet
+from hybridrt.pool import executor
+from hybridrt.pool.call import Call
+from hybridrt.pool.future import ThreadCall
+
+__all__: list[str] = []
+
+_RUN_IN_EXECUTOR = asyncio.BaseEventLoop.run_in_executor.__code__
+
+
+class ExecutorCall(LoopCall):
+    """A call of `run_in_executor`: as there, cancelling ends the wait at once, and a full queue refuses."""
+
+    abandon_on_cancel = True
+    patient = False
+
+
+def _make_call(caller: FrameType) -> Call:
+    loop = asyncio._get_running_loop()
+    if loop is not None and caller.f_code is _RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:
+        awaited = ExecutorCall(loop=loop)
+        awaited.outlet = current_outlet(loop)
+        return awaited
+    call = ThreadCall()
+    call.outlet = None if loop is None else current_outlet(loop)
+    return call
+
+
+executor.make_call = _make_call
