@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.call import LoopCall
@@ -33,6 +34,9 @@ logger = logging.getLogger("hybridrt")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+
+_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()
 
 
 class Runtime:
@@ -108,6 +112,20 @@ class Runtime:
         self._state: Literal["new", "open", "closing", "closed"] = "new"
         self._deadline: float | None = None
 
+    @staticmethod
+    def current() -> Runtime:
+        """Return the runtime of the running loop, as inside of `run`.
+
+        Raises:
+            RuntimeClosedError: The loop has none.
+        """
+        runtime = _runtimes.get(asyncio.get_running_loop())
+        if runtime is None:
+            raise RuntimeClosedError(
+                "this event loop has no Runtime; use `run`, `install` or `async with Runtime()`"
+            )
+        return runtime
+
     # ------------------------------------------------------------------ life
 
     async def __aenter__(self) -> Runtime:
@@ -128,6 +146,7 @@ class Runtime:
         self._state = "open"
         self._port = self._make_port(loop)
         set_port(loop, self._port)
+        _runtimes[loop] = self
         loop.set_default_executor(self.executor)
         self._heartbeat = Heartbeat(loop, self._delays.record, self._port.pool.is_active)
         self._heartbeat.start()
@@ -199,6 +218,7 @@ class Runtime:
         if self._heartbeat is not None:
             self._heartbeat.stop()
         set_port(loop, None)
+        _runtimes.pop(loop, None)
         if not loop.is_closed():
             loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
 

@@ -46,7 +46,7 @@ class DemandPolicy:
 
     def at_rest(self, limits: Limits, state: State) -> bool:
         """Tell whether the size is back at the start."""
-        return state.workers == limits.clamp(self.first)
+        return state.workers <= limits.clamp(self.first)
 
     def _next(self, limits: Limits, state: State, window: Window) -> tuple[int, int, Reason]:
         """Return (size, windows in a row without a queue, reason)."""
@@ -65,7 +65,7 @@ class DemandPolicy:
     def _settle(self, limits: Limits, state: State, window: Window) -> tuple[int, int, Reason]:
         rest = limits.clamp(self.first)
         if state.workers <= rest:
-            return rest, 0, Reason.HOLD
+            return state.workers, 0, Reason.HOLD
         if state.streak + 1 < self.patience or window.running > state.workers // 2:
             return state.workers, state.streak + 1, Reason.HOLD
         return max(rest, state.workers // 2), 0, Reason.NO_DEMAND

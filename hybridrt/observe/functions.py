@@ -60,6 +60,7 @@ class Profile:
         "kind",
         "name",
         "queue_wait_ns",
+        "releases_gil",
         "resolves",
         "seen_waiting",
         "turn_at",
@@ -86,6 +87,8 @@ class Profile:
         """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
         self.free_ticks = self.held_ticks = 0
         """Ticks at which a running call computed with the GIL free, or held."""
+        self.releases_gil = False
+        """Four ticks in five were free; it stays so until most are not."""
         self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
@@ -140,9 +143,9 @@ class Profile:
         return Kind.SHORT if cpu_ns < LONG_NS else Kind.LONG
 
     @property
-    def releases_gil(self) -> bool:
-        """Tell whether its computing calls were seen to leave the GIL free, four times in five."""
-        return self.free_ticks >= 4 and self.free_ticks >= 4 * self.held_ticks
+    def wall_mean_ns(self) -> int:
+        """Mean wall time of its finished calls, 0 before the first."""
+        return self.wall_ns // self.calls if self.calls else 0
 
     @property
     def cohort(self) -> int:
@@ -171,6 +174,10 @@ class Profile:
         if self.free_ticks + self.held_ticks > 64:
             self.free_ticks //= 2
             self.held_ticks //= 2
+        if self.free_ticks >= 4 and self.free_ticks >= 4 * self.held_ticks:
+            self.releases_gil = True
+        elif self.held_ticks > self.free_ticks:
+            self.releases_gil = False
         if self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN) and self.releases_gil:
             self.kind = Kind.FREE
 

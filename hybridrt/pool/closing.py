@@ -11,8 +11,7 @@ from concurrent.futures.thread import BrokenThreadPool
 from typing import TYPE_CHECKING
 
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import CANCELLED, RUNNING, Call
-from hybridrt.pool.ending import book_locked
+from hybridrt.pool.call import CANCELLED, DONE, RUNNING, Call
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -114,11 +113,18 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
         if call is not None and call.state == RUNNING:
-            book_locked(pool, call)
+            _book_lost(pool, call)
             hired = pool.dispatch_after_locked(call)
         else:
             hired = pool.dispatch_others_locked(pool)
     pool.crew.start(hired)
+
+
+def _book_lost(pool: Pool, call: Call) -> None:
+    """Count a call that its worker took with it; nobody measured it to its end."""
+    call.state = DONE
+    pool.tally.failed += 1
+    _unjudge(call)
 
 
 def _queue_again(pool: Pool, worker: Worker) -> None:

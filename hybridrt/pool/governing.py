@@ -12,6 +12,7 @@ __all__ = [
     "change_permit_locked",
     "close_window_locked",
     "exchange_permit",
+    "may_overdraw_locked",
     "overdraw_locked",
     "reclaim_batch_locked",
 ]
@@ -39,10 +40,13 @@ def exchange_permit(worker: Worker, permit: int) -> int:
     return old
 
 
+def may_overdraw_locked(pool: Pool) -> bool:
+    """Tell whether a pool has a thread for a call without a permit."""
+    return pool.busy < pool.limits.highest and pool.crew.has_hands(pool.resolving)
+
+
 def overdraw_locked(pool: Pool) -> list[Worker]:
     """Start the oldest call that lacks a permit."""
-    if pool.busy >= pool.limits.highest or not pool.crew.has_hands(pool.resolving):
-        return []
     call = pool.admission.take_overdue()
     pool.left_queue_locked(1)
     pool.tally.overdrafts += 1

@@ -19,7 +19,8 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
-from hybridrt.pool.governing import close_window_locked, overdraw_locked
+from hybridrt.measure.threads import ThreadProbe
+from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
 from hybridrt.pool.sampler import Look, sample_pool, switch_interval_ns
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ DOZE_NS = 100_000_000
 _LEAVE_AFTER = 5.0
 """Seconds a parked governor keeps its thread."""
 OVERDRAFT_NS = 500_000_000
-"""A call that waited for a permit for so long, while none was given back, starts without. Doubles
-with each overdraft that still runs, up to 32 times. Not measured."""
+"""A call that waited for a permit for so long, while none was given back, starts without; four times
+the usual length of the calls that hold them, where that is more. Doubles with each overdraft that
+still runs, up to 32 times. Not measured."""
 PROMPT_NS = 500_000
 """A sleep that ends at most so much too late found the GIL free. A sleep alone is late by 0.1 ms."""
 
@@ -62,6 +64,8 @@ class Governor:
         self.parked = True
         self._alive = False
         self._thread: threading.Thread | None = None
+        self._probe: ThreadProbe | None = None
+        self._run_delay_ns = 0
         self._stopping = False
         self._nap_ns = TICK_NS
         self._idle_steps = 0
@@ -105,6 +109,13 @@ class Governor:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
+        self._probe = ThreadProbe()
+        try:
+            self._govern()
+        finally:
+            self._probe.close()
+
+    def _govern(self) -> None:
         wait: float | None = None
         while True:
             try:
@@ -148,8 +159,7 @@ class Governor:
         clock = self.interpreter.clock
         self.parked = False
         now = clock.wall_ns()
-        late = now - (self._last_ns + self._nap_ns)
-        prompt = late < min(PROMPT_NS, switch_interval_ns() // 2)
+        prompt = self._was_prompt_at(now)
         nap = self.step(now, clock.process_cpu_ns(), prompt=prompt)
         if nap is None or nap == DOZE_NS:
             # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
@@ -160,8 +170,22 @@ class Governor:
             if not self.parked:
                 nap = TICK_NS
         self._nap_ns = nap or TICK_NS
+        self._run_delay_ns = self._run_delay()
         self._last_ns = clock.wall_ns()
         return None if nap is None else nap / 1e9
+
+    def _was_prompt_at(self, now_ns: int) -> bool:
+        """Tell whether the sleep that ended at `now_ns` was late only for want of a core, if at all."""
+        allowed = min(PROMPT_NS, switch_interval_ns() // 2)
+        late = now_ns - (self._last_ns + self._nap_ns)
+        if late < allowed or self._probe is None:
+            return late < allowed
+        return late - (self._run_delay() - self._run_delay_ns) < allowed
+
+    def _run_delay(self) -> int:
+        """Return the governor's own run-queue delay; 0, always, where the platform does not tell."""
+        delay = None if self._probe is None else self._probe.run_delay_ns()
+        return 0 if delay is None else delay
 
     # ------------------------------------------------------------------ one step
 
@@ -217,15 +241,26 @@ class Governor:
         permits = self.interpreter.permits
         if permits.moves != self._moves_seen:
             self._moves_seen, self._moved_ns = permits.moves, now_ns
-        surplus = max(0, permits.computing - 2 * permits.capacity)
-        patience = OVERDRAFT_NS << min(5, surplus)
+        if now_ns - self._moved_ns < OVERDRAFT_NS:
+            return []
+        patience = max(OVERDRAFT_NS, 4 * _usual_wall_ns(pools)) << min(5, permits.overdrawn)
         if now_ns - self._moved_ns < patience:
             return []
-        overdue = [pool for pool in pools if pool.admission.oldest_lacking_ns() <= now_ns - patience]
+        overdue = [
+            pool
+            for pool in pools
+            if pool.admission.oldest_lacking_ns() <= now_ns - patience and may_overdraw_locked(pool)
+        ]
         if not overdue:
             return []
         self._moved_ns = now_ns
         return overdraw_locked(min(overdue, key=lambda pool: pool.admission.oldest_lacking_ns()))
+
+
+def _usual_wall_ns(pools: list[Pool]) -> int:
+    """Return how long the calls that hold permits now usually take, the longest of them."""
+    workers = (worker for pool in pools for worker in pool.crew.workers if worker.permit)
+    return max((worker.call.profile.wall_mean_ns for worker in workers if worker.call is not None), default=0)
 
 
 def start(hired: list[Worker]) -> None:
