@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,24 @@ LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.
 if sys.platform != "win32":
     import uvloop
 
-    LOOPS["uvloop"] = uvloop.new_event_loop
+    def _make_uvloop() -> asyncio.AbstractEventLoop:
+        loop = uvloop.new_event_loop()
+        loop.set_exception_handler(_leave_on_timeout)
+        return loop
+
+    LOOPS["uvloop"] = _make_uvloop
+
+
+def _leave_on_timeout(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Let pytest-timeout end a test that hangs on uvloop.
+
+    It raises from a signal handler; uvloop reports all but `SystemExit` and `KeyboardInterrupt` here
+    and goes on, and pytest takes the former for an ordinary failure.
+    """
+    error = context.get("exception")
+    if isinstance(error, pytest.fail.Exception):
+        raise SystemExit(str(error)) from error
+    loop.default_exception_handler(context)
 
 
 def pytest_asyncio_loop_factories(

@@ -7,18 +7,26 @@ import contextvars
 import socket
 import sys
 import threading
-from typing import NoReturn
+from collections.abc import Awaitable
+from typing import NoReturn, TypeVar
 
 import pytest
 
 from .conftest import Make
-from .support import Gate, Kind
+from .support import DEADLINE, Gate, Kind
 
+T = TypeVar("T")
 VARIABLE = contextvars.ContextVar("variable", default="unset")
 
 
 def _raise(error: BaseException) -> NoReturn:
     raise error
+
+
+async def soon(result: Awaitable[T]) -> T:
+    """Await what never comes when the code is broken; a waiting uvloop cannot be interrupted."""
+    async with asyncio.timeout(DEADLINE):
+        return await result
 
 
 async def test_calls_for_the_default_executor_run_on_its_threads(make: Make) -> None:
@@ -96,7 +104,7 @@ async def test_stop_iteration_comes_back_as_a_runtime_error(kind: Kind, make: Ma
         pytest.skip("hangs on the stdlib class before 3.13")
     loop, error = asyncio.get_running_loop(), StopIteration(7)
     with pytest.raises(RuntimeError) as caught:
-        await loop.run_in_executor(make(1), _raise, error)
+        await soon(loop.run_in_executor(make(1), _raise, error))
     assert caught.value.__cause__ is error
 
 
@@ -110,10 +118,10 @@ async def test_names_are_resolved_while_all_workers_are_blocked(
     loop.set_debug(debug)
     gate.hold(executor)
     queued = loop.run_in_executor(None, int)
-    found = await loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM)
+    found = await soon(loop.getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM))
     assert [address for *_, address in found] == [("127.0.0.1", 80)]
     numeric = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
-    assert await loop.getnameinfo(("127.0.0.1", 80), numeric) == ("127.0.0.1", "80")
+    assert await soon(loop.getnameinfo(("127.0.0.1", 80), numeric)) == ("127.0.0.1", "80")
     assert not queued.done()
     gate.release()
     assert await queued == 0

@@ -1,0 +1,1 @@
+"""Tests of `examples/rag.py`; what needs the extra `rag` is skipped without it."""

@@ -1,0 +1,255 @@
+"""What `offload` makes of a function: something to await that looks like the function."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import sys
+import threading
+import typing
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+import hybridrt
+from hybridrt import Offloaded, offload
+
+
+@offload
+def double(number: int, *, plus: int = 0) -> int:
+    """Return twice the number."""
+    return 2 * number + plus
+
+
+class Scale:
+    """A class with offloaded functions of every kind."""
+
+    def __init__(self, factor: int) -> None:
+        self.factor = factor
+
+    @offload
+    def times(self, number: int) -> int:
+        """Scale a number."""
+        return self.factor * number
+
+    @offload(limit=1)
+    def one_by_one(self, number: int) -> int:
+        return self.factor * number
+
+    @classmethod
+    @offload
+    def name_of(cls, suffix: str = "") -> str:
+        return cls.__name__ + suffix
+
+    @staticmethod
+    @offload
+    def half(number: int) -> int:
+        return number // 2
+
+
+class Double(Scale):
+    """A subclass that offloads its own version."""
+
+    @offload
+    def times(self, number: int) -> int:
+        return 2 * super().times.sync(number)
+
+
+# ---------------------------------------------------------------------- forms
+
+
+async def test_a_decorated_function_is_awaited() -> None:
+    assert await double(21) == 42
+
+
+async def test_it_runs_in_another_thread() -> None:
+    assert await offload(threading.get_ident)() != threading.get_ident()
+
+
+async def test_the_decorator_takes_options() -> None:
+    @offload(pure=True, where="thread", timeout=30.0, queue_timeout=30, limit=2, lane="a", abandon_on_cancel=True)
+    def triple(number: int) -> int:
+        return 3 * number
+
+    assert await triple(2) == 6
+
+
+async def test_offload_takes_a_function_and_options_at_once() -> None:
+    assert await offload(len, timeout=30.0)("abc") == 3
+
+
+async def test_options_makes_the_same_function_with_other_options() -> None:
+    changed = double.options(timeout=30.0, pure=True)
+    assert isinstance(changed, Offloaded)
+    assert changed is not double
+    assert await changed(1, plus=1) == 3
+
+
+@pytest.mark.parametrize("fn", [partial(pow, 2), int.__add__, complex, Scale(1).__init__, lambda *_: None])
+async def test_whatever_is_called_synchronously_can_be_offloaded(fn: Callable[..., object]) -> None:
+    args = (3,) if not isinstance(fn, type(int.__add__)) else (3, 4)
+    assert await offload(fn)(*args) == fn(*args)
+
+
+async def test_keyword_arguments_of_any_name_travel() -> None:
+    names = {"self": 1, "fn": 2, "args": 3, "port": 4, "timeout": 5}
+    assert await offload(dict)(**names) == names
+    assert offload(dict).sync(**names) == names
+
+
+async def test_a_runtime_passes_keyword_arguments_of_any_name() -> None:
+    names = {"self": 1, "fn": 2, "args": 3, "port": 4, "timeout": 5}
+    async with hybridrt.Runtime() as runtime:
+        assert await runtime.offload(dict, **names) == names
+
+
+# ---------------------------------------------------------------------- calling
+
+
+def test_calling_gives_a_coroutine_without_a_loop() -> None:
+    coro = double(1)
+    assert inspect.iscoroutine(coro)
+    coro.close()
+
+
+async def test_a_call_is_submitted_only_when_it_is_awaited() -> None:
+    async with hybridrt.Runtime() as runtime:
+        coro = double(1)
+        assert runtime.statistics().submitted == 0
+        assert await coro == 2
+        assert runtime.statistics().submitted == 1
+
+
+async def test_a_task_group_takes_its_calls() -> None:
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(double(n)) for n in range(10)]
+    assert [task.result() for task in tasks] == list(range(0, 20, 2))
+
+
+async def test_gather_takes_its_calls() -> None:
+    assert await asyncio.gather(*map(double, range(300))) == list(range(0, 600, 2))
+
+
+def test_sync_is_the_plain_call() -> None:
+    assert double.sync(2, plus=1) == 5
+
+
+async def test_sync_runs_in_the_calling_thread() -> None:
+    assert offload(threading.get_ident).sync() == threading.get_ident()
+
+
+# ---------------------------------------------------------------------- methods
+
+
+async def test_a_method_binds_to_its_object() -> None:
+    assert await Scale(3).times(5) == 15
+    assert await Scale.times(Scale(4), 5) == 20
+    assert await partial(Scale(5).times, 5)() == 25
+
+
+async def test_sync_of_a_method_binds_too() -> None:
+    assert Scale(3).times.sync(5) == 15
+    assert Scale.times.sync(Scale(4), 5) == 20
+
+
+async def test_options_of_a_method_keep_the_object() -> None:
+    assert await Scale(3).times.options(timeout=30.0)(5) == 15
+
+
+async def test_a_subclass_overrides_a_method() -> None:
+    assert await Double(3).times(5) == 30
+
+
+async def test_a_class_method_offloads_below_classmethod() -> None:
+    assert await Double.name_of() == "Double"
+    assert await Scale(1).name_of("!") == "Scale!"
+
+
+@pytest.mark.xfail(
+    sys.version_info >= (3, 13), reason="there classmethod binds by itself and hides the class", strict=True
+)
+def test_sync_of_a_class_method_binds_too() -> None:
+    assert Double.name_of.sync("!") == "Double!"
+    assert Double(1).name_of.sync("!") == "Double!"
+
+
+async def test_a_static_method_offloads_below_staticmethod() -> None:
+    assert await Scale.half(5) == 2
+    assert await Scale(1).half(5) == 2
+    assert Scale(1).half.sync(5) == 2
+
+
+def test_the_class_gives_the_offloaded_function_itself() -> None:
+    assert isinstance(Scale.times, Offloaded)
+    assert Scale.times is Scale.__dict__["times"]
+
+
+# ---------------------------------------------------------------------- what survives
+
+
+def test_name_docstring_and_module_survive() -> None:
+    assert double.__name__ == "double"
+    assert Scale.times.__qualname__ == "Scale.times"
+    assert double.__doc__ == "Return twice the number."
+    assert Scale(1).times.__doc__ == "Scale a number."
+    assert double.__module__ == __name__
+
+
+def test_the_signature_survives() -> None:
+    assert str(inspect.signature(double)) == "(number: 'int', *, plus: 'int' = 0) -> 'int'"
+    assert list(inspect.signature(Scale.times).parameters) == ["self", "number"]
+
+
+def test_the_signature_of_a_bound_method_has_no_self() -> None:
+    assert list(inspect.signature(Scale(1).times).parameters) == ["number"]
+    assert list(inspect.signature(Scale.name_of).parameters) == ["suffix"]
+
+
+def test_type_hints_survive() -> None:
+    assert typing.get_type_hints(double) == {"number": int, "plus": int, "return": int}
+    assert typing.get_type_hints(Scale(1).times) == {"number": int, "return": int}
+
+
+def test_the_wrapped_function_can_be_found() -> None:
+    assert inspect.unwrap(double)(3) == 6
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [double, Scale.times, Scale(1).times, Scale.name_of, Scale.half, partial(double, 1), offload(len)],
+    ids=["function", "of class", "bound", "class method", "static method", "partial", "builtin"],
+)
+def test_inspect_sees_a_coroutine_function(fn: object) -> None:
+    assert inspect.iscoroutinefunction(fn)
+
+
+def test_it_says_what_it_is() -> None:
+    assert "double" in repr(double)
+    assert repr(double).startswith("<offloaded ")
+    assert "Scale.times" in repr(Scale(1).times)
+
+
+# ---------------------------------------------------------------------- pickling
+
+
+def test_a_module_level_function_is_pickled_by_name() -> None:
+    assert pickle.loads(pickle.dumps(double)) is double
+    assert pickle.loads(pickle.dumps(Scale.times)) is Scale.times
+
+
+async def test_a_bound_method_is_pickled_with_its_object() -> None:
+    times = pickle.loads(pickle.dumps(Scale(7).times))
+    assert await times(6) == 42
+    assert times.sync(6) == 42
+
+
+def test_a_local_function_is_not_pickled() -> None:
+    with pytest.raises((pickle.PicklingError, AttributeError)):
+        pickle.dumps(offload(lambda: None))
+
+
+def test_a_function_with_changed_options_is_not_pickled_without_them() -> None:
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(double.options(timeout=1.0))

@@ -1,0 +1,156 @@
+"""Mistakes are told where they are made, and with what to do instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Iterator
+from functools import partial, wraps
+from typing import Any
+
+import pytest
+
+import hybridrt
+from hybridrt import offload
+
+
+async def coroutine_function() -> None: ...
+
+
+def generator_function() -> Iterator[int]:
+    yield 1
+
+
+async def asynchronous_generator() -> AsyncIterator[int]:
+    yield 1
+
+
+class Asynchronous:
+    async def __call__(self) -> None: ...
+
+
+class Generating:
+    def __call__(self) -> Iterator[int]:
+        yield 1
+
+
+@wraps(coroutine_function)
+def wrapper(*args: Any) -> Any:
+    return coroutine_function(*args)
+
+
+COROUTINE_FUNCTIONS = {
+    "function": coroutine_function,
+    "generator": asynchronous_generator,
+    "partial": partial(coroutine_function),
+    "object": Asynchronous(),
+    "wrapper": wrapper,
+}
+
+
+@pytest.mark.parametrize("fn", COROUTINE_FUNCTIONS.values(), ids=COROUTINE_FUNCTIONS)
+def test_a_coroutine_function_is_refused(fn: Any) -> None:
+    with pytest.raises(TypeError, match=r"needs a synchronous function, got the coroutine function .*await it"):
+        offload(fn)
+
+
+@pytest.mark.parametrize("fn", [generator_function, partial(generator_function), Generating()])
+def test_a_generator_function_is_refused(fn: Any) -> None:
+    with pytest.raises(TypeError, match=r"generator function .*return a list"):
+        offload(fn)
+
+
+@pytest.mark.parametrize("kind", [classmethod, staticmethod])
+def test_a_class_or_static_method_must_be_decorated_outside(kind: Any) -> None:
+    with pytest.raises(TypeError, match=f"offload a method below @{kind.__name__}"):
+        offload(kind(len))
+
+
+@pytest.mark.parametrize("thing", [5, "lane", property(len), object()])
+def test_what_cannot_be_called_is_refused(thing: Any) -> None:
+    with pytest.raises(TypeError, match="offload needs a synchronous function, got"):
+        offload(thing)
+
+
+def test_an_offloaded_function_is_not_offloaded_again() -> None:
+    with pytest.raises(TypeError, match=r"offloaded already; use \.options"):
+        offload(offload(len))
+
+
+async def test_the_runtime_refuses_what_offload_refuses() -> None:
+    async with hybridrt.Runtime() as runtime:
+        with pytest.raises(TypeError, match="coroutine function"):
+            await runtime.offload(coroutine_function)
+
+
+def test_an_unknown_option_is_told_with_those_there_are() -> None:
+    with pytest.raises(TypeError, match=r"no option time_out; it has .*\btimeout\b"):
+        offload(time_out=1)  # type: ignore[call-overload]  # the mistake under test
+
+
+def test_an_unknown_option_of_options_is_told_too() -> None:
+    with pytest.raises(TypeError, match=r"no option workers; it has "):
+        offload(len).options(workers=1)
+
+
+WRONG_TYPES = [
+    ("timeout", "5"),
+    ("timeout", True),
+    ("queue_timeout", [1]),
+    ("limit", 1.5),
+    ("limit", True),
+    ("limit", "2"),
+    ("pure", 1),
+    ("abandon_on_cancel", "no"),
+]
+WRONG_VALUES = [
+    ("timeout", -1),
+    ("timeout", math.nan),
+    ("queue_timeout", -0.001),
+    ("queue_timeout", math.nan),
+    ("limit", 0),
+    ("limit", -3),
+    ("where", "moon"),
+    ("where", None),
+]
+
+
+@pytest.mark.parametrize(("option", "value"), WRONG_TYPES)
+def test_an_option_of_the_wrong_type_is_told_at_once(option: str, value: object) -> None:
+    with pytest.raises(TypeError, match=f"^{option} .*, got {value!r}".replace("[", r"\[")):
+        offload(**{option: value})
+
+
+@pytest.mark.parametrize(("option", "value"), WRONG_VALUES)
+def test_an_option_out_of_range_is_told_at_once(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"^{option} .*, got {value!r}"):
+        offload(**{option: value})
+
+
+@pytest.mark.parametrize("where", ["inline", "isolate", "cluster"])
+def test_a_placement_of_a_later_version_says_so(where: str) -> None:
+    with pytest.raises(NotImplementedError, match=rf"where='{where}' is not there yet.*'auto' or 'thread'"):
+        offload(where=where)
+
+
+@pytest.mark.parametrize("value", [0, 0.0, 1, math.inf, None])
+def test_any_time_from_zero_up_is_taken(value: Any) -> None:
+    offload(len, timeout=value, queue_timeout=value)
+
+
+async def test_an_infinite_timeout_is_none() -> None:
+    assert await offload(len, timeout=math.inf, queue_timeout=math.inf)("abc") == 3
+
+
+def test_awaiting_outside_of_a_loop_fails_as_asyncio_does() -> None:
+    coro = offload(len)("abc")
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        coro.send(None)
+
+
+async def test_a_wrong_call_fails_as_a_plain_one() -> None:
+    @offload
+    def one(argument: int) -> int:
+        return argument
+
+    with pytest.raises(TypeError, match=r"takes 1 positional argument but 2 were given"):
+        await one(1, 2)  # type: ignore[call-arg]  # the mistake under test

@@ -1,0 +1,1 @@
+"""Function profiles, the names behind wrappers, loop delay."""

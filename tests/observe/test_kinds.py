@@ -1,0 +1,184 @@
+"""What kind a function is, learned from its finished calls and from looks at its running ones."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridrt.observe.functions import BATCH_CALL_NS, BATCH_MAX, BATCH_NS, LONG_NS, Profile
+from hybridrt.values import Kind
+
+US = 1_000
+MS = 1_000_000
+
+
+def profile_of(*calls: tuple[int, int]) -> Profile:
+    """Return a profile that has taken in calls of (wall, cpu) nanoseconds."""
+    profile = Profile("key", "module:name")
+    for wall, cpu in calls:
+        profile.record(wall, cpu, 0)
+    return profile
+
+
+def test_a_function_without_a_call_is_unknown() -> None:
+    assert profile_of().kind is Kind.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("wall", "cpu", "kind"),
+    [
+        pytest.param(20 * MS, 1 * MS, Kind.WAITING, id="mostly blocked"),
+        pytest.param(10 * MS, 3 * MS, Kind.WAITING, id="blocked for seven tenths"),
+        pytest.param(10 * MS, 4 * MS, Kind.SHORT, id="blocked for six tenths"),
+        pytest.param(2 * MS, 1 * MS, Kind.SHORT, id="blocked for a half, as two computing calls read"),
+        pytest.param(1 * MS, 1 * MS, Kind.SHORT, id="computes briefly"),
+        pytest.param(49 * US, 0, Kind.SHORT, id="blocked for less than the clocks can tell"),
+        pytest.param(51 * US, 0, Kind.WAITING, id="blocked for just longer"),
+        pytest.param(LONG_NS - 1, LONG_NS - 1, Kind.SHORT, id="computes for just less than 20 ms"),
+        pytest.param(LONG_NS, LONG_NS, Kind.LONG, id="computes for 20 ms"),
+        pytest.param(1000 * MS, 900 * MS, Kind.LONG, id="computes for long and waits a little"),
+        pytest.param(1 * MS, 2 * MS, Kind.SHORT, id="more CPU than wall, as coarse clocks say"),
+    ],
+)
+def test_the_first_call_gives_a_kind(wall: int, cpu: int, kind: Kind) -> None:
+    assert profile_of((wall, cpu)).kind is kind
+
+
+def test_a_wait_for_the_gil_is_not_taken_for_waiting_while_one_call_ran_undisturbed() -> None:
+    """Beside seven others a computing call is off its core for seven eighths of the time."""
+    disturbed = [(80 * MS, 10 * MS)] * 15
+    assert profile_of((10 * MS, 10 * MS), *disturbed, (10 * MS, 10 * MS)).kind is Kind.SHORT
+
+
+@given(
+    st.integers(LONG_NS, 1000 * MS),
+    st.lists(st.integers(0, 10_000 * MS), min_size=16, max_size=80),
+    st.integers(0, 15),
+)
+def test_one_undisturbed_call_a_window_keeps_a_function_computing(
+    cpu: int, waits: list[int], undisturbed: int
+) -> None:
+    profile = profile_of((cpu, cpu))
+    for number, wait in enumerate(waits):
+        profile.record(cpu + (0 if number % 16 == undisturbed else wait), cpu, 0)
+        assert profile.kind is Kind.LONG
+
+
+def test_a_function_that_begins_to_wait_is_learned_anew_within_two_windows() -> None:
+    profile = profile_of(*[(1 * MS, 1 * MS)] * 17)
+    assert profile.kind is Kind.SHORT
+    for _ in range(32):
+        profile.record(20 * MS, 1 * MS, 0)
+    assert profile.kind is Kind.WAITING
+
+
+def test_a_function_that_begins_to_compute_is_learned_anew_within_two_windows() -> None:
+    profile = profile_of(*[(20 * MS, 1 * MS)] * 17)
+    assert profile.kind is Kind.WAITING
+    for _ in range(32):
+        profile.record(50 * MS, 50 * MS, 0)
+    assert profile.kind is Kind.LONG
+
+
+def test_four_running_calls_seen_to_wait_make_a_waiting_function() -> None:
+    profile, cohorts = profile_of(), []
+    for _ in range(4):
+        cohorts.append(profile.cohort)
+        assert profile.kind is Kind.UNKNOWN
+        profile.saw_waiting()
+    assert cohorts == [1, 2, 4, 6]
+    assert profile.kind is Kind.WAITING
+
+
+def test_a_running_call_seen_to_compute_makes_a_long_function() -> None:
+    profile = profile_of()
+    profile.saw_computing()
+    assert profile.kind is Kind.LONG
+
+
+def test_a_short_function_whose_call_computes_for_long_is_long_at_once() -> None:
+    profile = profile_of((1 * MS, 1 * MS))
+    profile.saw_computing()
+    assert profile.kind is Kind.LONG
+
+
+def test_looks_do_not_overrule_calls_that_ended() -> None:
+    computing = profile_of((1 * MS, 1 * MS))
+    for _ in range(10):
+        computing.saw_waiting()
+    assert computing.kind is Kind.SHORT
+    waiting = profile_of((20 * MS, 0))
+    waiting.saw_computing()
+    assert waiting.kind is Kind.WAITING
+
+
+def test_an_unknown_function_seen_to_compute_once_needs_more_than_looks_to_be_waiting() -> None:
+    profile = profile_of()
+    profile.saw_computing()
+    for _ in range(10):
+        profile.saw_waiting()
+    assert profile.kind is Kind.LONG
+
+
+@pytest.mark.parametrize("cpu", [1 * MS, 100 * MS])
+def test_a_computing_function_that_leaves_the_gil_free_is_free(cpu: int) -> None:
+    profile = profile_of((cpu, cpu))
+    for _ in range(4):
+        assert profile.kind in (Kind.SHORT, Kind.LONG)
+        profile.saw_gil(free=True)
+    assert profile.kind is Kind.FREE
+    for _ in range(16):
+        profile.record(cpu, cpu, 0)
+    assert profile.kind is Kind.FREE
+
+
+def test_a_waiting_function_stays_waiting_when_it_leaves_the_gil_free() -> None:
+    profile = profile_of((20 * MS, 1 * MS))
+    for _ in range(10):
+        profile.saw_gil(free=True)
+    assert profile.kind is Kind.WAITING
+
+
+def test_four_looks_in_five_must_find_the_gil_free_and_then_most_must_not_find_it_held() -> None:
+    profile = profile_of((100 * MS, 100 * MS))
+    profile.saw_gil(free=False)
+    for _ in range(4):
+        assert not profile.releases_gil
+        profile.saw_gil(free=True)
+    for _ in range(3):
+        assert profile.releases_gil
+        profile.saw_gil(free=False)
+    assert profile.releases_gil
+    profile.saw_gil(free=False)
+    assert not profile.releases_gil
+
+
+def test_old_looks_at_the_gil_are_forgotten() -> None:
+    profile = profile_of((100 * MS, 100 * MS))
+    for _ in range(1000):
+        profile.saw_gil(free=True)
+    for _ in range(50):
+        profile.saw_gil(free=False)
+    assert not profile.releases_gil
+    for _ in range(16):
+        profile.record(100 * MS, 100 * MS, 0)
+    assert profile.kind is Kind.LONG
+
+
+@pytest.mark.parametrize(
+    ("wall", "batch"),
+    [
+        (1, BATCH_MAX),
+        (10 * US, BATCH_NS // (10 * US)),
+        (BATCH_CALL_NS - 1, 20),
+        (BATCH_CALL_NS, 1),
+        (5 * MS, 1),
+    ],
+)
+def test_very_short_calls_go_to_a_worker_in_batches_of_a_millisecond(wall: int, batch: int) -> None:
+    assert profile_of((wall, wall)).batch == batch
+
+
+def test_waiting_calls_never_go_in_batches() -> None:
+    assert profile_of((60 * US, 1 * US)).batch == 1

@@ -1,0 +1,1 @@
+"""The engine: lanes, permits, workers, the governor, and what `statistics()` says of them."""

@@ -1,0 +1,70 @@
+"""Fixtures of the engine's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.pool.closing import close
+from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.pool import Pool
+
+from .support import Meeting, Stage, make_pool
+
+Make = Callable[..., AdaptiveThreadPoolExecutor]
+MakePool = Callable[..., Pool]
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A pool played by hand, under a GIL, with two cores."""
+    return Stage()
+
+
+@pytest.fixture
+def meeting() -> Iterator[Meeting]:
+    """A meeting that is over when the test ends, however it ends."""
+    meeting = Meeting()
+    yield meeting
+    meeting.end()
+
+
+@pytest.fixture
+def make(meeting: Meeting) -> Iterator[Make]:
+    """Makes executors that are shut down after the test, the meeting being over."""
+    made: list[AdaptiveThreadPoolExecutor] = []
+
+    def build(*args: Any, **options: Any) -> AdaptiveThreadPoolExecutor:
+        made.append(AdaptiveThreadPoolExecutor(*args, **options))
+        return made[-1]
+
+    yield build
+    meeting.end()
+    for executor in made:
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+@pytest.fixture
+def private(meeting: Meeting) -> Iterator[Interpreter]:
+    """An interpreter's budget of the test's own, with real clocks and threads."""
+    interpreter = Interpreter()
+    yield interpreter
+    meeting.end()
+    for pool in list(interpreter.pools):
+        close(pool, RuntimeError, cancel_queued=True)
+        for thread in list(pool.crew.threads):
+            thread.join()
+    interpreter.governor.stop()
+
+
+@pytest.fixture
+def make_private(private: Interpreter) -> MakePool:
+    """Makes pools with real threads under the private budget."""
+
+    def build(**options: Any) -> Pool:
+        return make_pool(private, **options)
+
+    return build

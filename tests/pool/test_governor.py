@@ -1,0 +1,264 @@
+"""The governor's thread: it sleeps when nothing runs, leaves, and survives its own failure."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hybridrt.pool import governor as governor_module
+from hybridrt.pool.governor import DOZE_NS, IDLE_STEPS, REST_NS, TICK_NS, Governor
+from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.pool import Pool
+from hybridrt.values import Kind
+
+from .conftest import Make, MakePool
+from .support import DEADLINE, MS, Meeting, Stage, make_call, named, until
+
+
+def submit(pool: Pool, fn: Callable[..., Any], *args: Any) -> Any:
+    call = make_call(pool, fn, *args)
+    pool.push(call)
+    return call
+
+
+def governors() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "hybridrt-governor"]
+
+
+class Counting(Governor):
+    """Counts its turns."""
+
+    turns = 0
+
+    def turn(self) -> float | None:
+        self.turns += 1
+        return super().turn()
+
+
+@pytest.fixture
+def counting(private: Interpreter) -> Counting:
+    private.governor = counting = Counting(private)
+    return counting
+
+
+# ---------------------------------------------------------------------- how long it sleeps
+
+
+def test_it_sleeps_two_milliseconds_while_things_change_and_longer_when_they_stay(stage: Stage) -> None:
+    call = stage.push(stage.learn(Kind.LONG))
+    naps = [stage.step(3 * MS), stage.step(3 * MS)]
+    assert naps[-1] is not None
+    governor = stage.interpreter.governor
+    for _ in range(10):
+        governor._nap_ns = stage.step(100 * MS) or TICK_NS
+    assert governor._nap_ns == REST_NS
+    stage.compute(call)
+    assert stage.step(100 * MS) == TICK_NS  # it takes its permit back
+
+
+def test_with_nothing_to_do_it_rests_for_a_while_and_parks(stage: Stage) -> None:
+    naps = [stage.step(16 * MS) for _ in range(IDLE_STEPS + 1)]
+    assert naps == [REST_NS] * IDLE_STEPS + [None]
+
+
+def test_with_nothing_but_a_size_to_come_down_it_dozes(stage: Stage) -> None:
+    stage.pool.sizing.state = type(stage.pool.sizing.state)(workers=64)
+    naps = [stage.step(16 * MS) for _ in range(IDLE_STEPS + 1)]
+    assert naps[-1] == DOZE_NS
+
+
+def test_a_call_ends_its_rest(stage: Stage) -> None:
+    for _ in range(IDLE_STEPS + 1):
+        stage.step(16 * MS)
+    stage.push(stage.learn(Kind.LONG))
+    assert stage.step(1 * MS) is not None
+
+
+# ---------------------------------------------------------------------- its thread
+
+
+def test_its_thread_starts_with_the_first_call(private: Interpreter, make_private: MakePool) -> None:
+    pool = make_private()
+    assert private.governor._thread is None
+    submit(pool, named("first")).result(DEADLINE)
+    assert private.governor._thread is not None
+    assert private.governor._thread.daemon
+
+
+def test_it_parks_when_idle_and_is_not_woken_until_a_call_comes(
+    counting: Counting, make_private: MakePool
+) -> None:
+    pool = make_private()
+    submit(pool, named("first")).result(DEADLINE)
+    until(lambda: counting.parked, "the governor parks")
+    turns = counting.turns
+    idle = threading.Event()
+    assert not idle.wait(0.2)  # what it must not do in this time is wake
+    assert counting.turns == turns
+    submit(pool, named("second")).result(DEADLINE)
+    until(lambda: counting.turns > turns, "a call wakes the governor")
+    until(lambda: counting.parked, "the governor parks again")
+
+
+def test_its_thread_leaves_after_a_long_rest_and_comes_back(
+    counting: Counting, make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(governor_module, "_LEAVE_AFTER", 0.01)
+    pool = make_private()
+    for name in ("first", "second"):
+        submit(pool, named(name)).result(DEADLINE)
+        thread = counting._thread
+        assert thread is not None
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+    assert counting.error is None
+
+
+def test_it_can_be_stopped_and_the_next_call_starts_it_again(
+    private: Interpreter, make_private: MakePool
+) -> None:
+    pool = make_private()
+    for _ in range(3):
+        assert submit(pool, named("one"), 1).result(DEADLINE) == (1,)
+        thread = private.governor._thread
+        assert thread is not None
+        private.governor.stop()
+        assert not thread.is_alive()
+
+
+def test_stopping_it_after_it_left_does_not_stop_the_next_one(
+    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
+) -> None:
+    monkeypatch.setattr(governor_module, "_LEAVE_AFTER", 0.01)
+    pool = make_private()
+    submit(pool, named("first")).result(DEADLINE)
+    thread = private.governor._thread
+    assert thread is not None
+    thread.join(DEADLINE)
+    private.governor.stop()
+    calls = [submit(pool, meeting) for _ in range(4)]
+    meeting.wait_for(4)  # without a governor only the first of an unknown function starts
+    meeting.end()
+    assert [call.result(DEADLINE) for call in calls] == [None] * 4
+
+
+def test_an_executor_that_was_never_used_costs_no_governor(make: Make) -> None:
+    before = governors()
+    make()
+    assert governors() == before
+
+
+# ---------------------------------------------------------------------- its failure
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """A governor that fails at its first look."""
+
+    def fail(*_: Any) -> bool:
+        raise ZeroDivisionError("in the sampler")
+
+    caplog.set_level(logging.CRITICAL, logger="hybridrt")
+    monkeypatch.setattr(governor_module, "sample_pool", fail)
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_governor_that_fails_says_so_and_lifts_the_permits(
+    private: Interpreter, make_private: MakePool, meeting: Meeting
+) -> None:
+    pool = make_private()
+    calls = [submit(pool, meeting, number) for number in range(8)]
+    # Nobody knows the function and nobody looks: without permits each call gets its thread.
+    meeting.wait_for(8)
+    assert private.governor.error == "ZeroDivisionError('in the sampler')"
+    assert private.permits.lifted
+    meeting.end()
+    assert [call.result(DEADLINE) for call in calls] == list(range(8))
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_pool_whose_governor_failed_goes_on(
+    private: Interpreter, make_private: MakePool, meeting: Meeting
+) -> None:
+    pool = make_private()
+    submit(pool, named("first")).result(DEADLINE)
+    until(lambda: private.governor.error, "the governor fails")
+    computing = [submit(pool, meeting, number) for number in range(8)]
+    meeting.wait_for(8)
+    meeting.end()
+    assert [call.result(DEADLINE) for call in computing] == list(range(8))
+    assert private.permits.held == [0, 0, 0, 0]
+
+
+@pytest.mark.usefixtures("failing")
+def test_a_governor_that_failed_is_not_started_again(private: Interpreter, make_private: MakePool) -> None:
+    pool = make_private()
+    submit(pool, named("first")).result(DEADLINE)
+    until(lambda: private.governor.error, "the governor fails")
+    thread = private.governor._thread
+    assert thread is not None
+    thread.join(DEADLINE)
+    submit(pool, named("second")).result(DEADLINE)
+    assert private.governor._thread is thread
+
+
+def test_the_failure_is_logged_once(
+    private: Interpreter,
+    make_private: MakePool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise ZeroDivisionError("in the sampler")
+
+    monkeypatch.setattr(governor_module, "sample_pool", fail)
+    pool = make_private()
+    for _ in range(3):
+        submit(pool, named("one")).result(DEADLINE)
+    until(lambda: private.governor.error, "the governor fails")
+    assert private.governor._thread is not None
+    private.governor._thread.join(DEADLINE)
+    assert caplog.text.count("the governor failed and stopped") == 1
+
+
+def test_where_no_thread_is_left_for_the_governor_the_permits_are_lifted(
+    private: Interpreter,
+    make_private: MakePool,
+    meeting: Meeting,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    start = threading.Thread.start
+
+    def start_all_but_governors(thread: threading.Thread) -> None:
+        if thread.name == "hybridrt-governor":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    caplog.set_level(logging.CRITICAL, logger="hybridrt")
+    monkeypatch.setattr(threading.Thread, "start", start_all_but_governors)
+    pool = make_private()
+    calls = [submit(pool, meeting, number) for number in range(4)]
+    meeting.wait_for(4)
+    meeting.end()
+    assert [call.result(DEADLINE) for call in calls] == list(range(4))
+    assert private.governor.error == """RuntimeError("can't start new thread")"""
+
+
+def test_the_failure_shows_in_the_statistics(
+    make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from hybridrt.pool.interpreter import shared
+
+    caplog.set_level(logging.CRITICAL, logger="hybridrt")
+    monkeypatch.setattr(shared, "governor", Governor(shared))
+    monkeypatch.setattr(shared.permits, "lifted", False)
+    executor = make()
+    assert executor.statistics().governor_error is None
+    shared.governor._fail(OSError("no clock"))
+    assert executor.statistics().governor_error == "OSError('no clock')"
+    assert executor.submit(len, "abc").result(DEADLINE) == 3

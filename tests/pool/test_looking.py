@@ -1,0 +1,379 @@
+"""The governor looks at running calls: hand-off, learning by looks, cohorts, overdrafts.
+
+Played by hand: the test moves the clock, says who computes, and lets the governor step.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from hybridrt.pool.call import ASSIGNED, QUEUED
+from hybridrt.pool.gates import Gate
+from hybridrt.pool.governing import exchange_permit
+from hybridrt.pool.governor import OVERDRAFT_NS
+from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.values import Kind
+
+from .support import MS, Stage, make_call, named
+
+PATIENCE = OVERDRAFT_NS / 1e9
+
+
+# ---------------------------------------------------------------------- hand-off
+
+
+def test_a_call_that_begins_to_wait_hands_its_permit_to_the_next(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.compute(first)
+    stage.step(4 * MS, times=5)
+    assert stage.running() == [first]
+    stage.wait(first)
+    stage.step(40 * MS, times=3)
+    assert stage.running() == [first, second]
+    assert stage.worker_of(first).permit == NONE
+
+
+def test_a_call_that_computes_on_takes_a_permit_whatever_the_room(stage: Stage) -> None:
+    """Running code cannot be paused: the count goes over its limit, and nobody else starts."""
+    first, second, third = stage.push_many(3, stage.learn(Kind.LONG))
+    stage.step(4 * MS, times=6)  # the first waits: the second starts, and waits too
+    assert stage.running() == [first, second, third]
+    stage.compute(first, second)
+    stage.step(30 * MS, times=8)
+    assert stage.worker_of(first).permit == LONG
+    assert stage.worker_of(second).permit == LONG
+    assert stage.permits.computing >= 2
+
+
+def test_a_call_that_waits_for_the_gil_keeps_its_permit(stage: Stage) -> None:
+    """No CPU time, but the governor itself came late and the kernel wakes the thread to ask again."""
+    first, _ = stage.push_many(2, stage.learn(Kind.LONG))
+    probe = stage.probe_of(first)
+    for number in range(50):
+        probe.ins = number
+        stage.step(5 * MS, prompt=False)
+    assert stage.running() == [first]
+
+
+def test_a_sleeper_among_computing_calls_is_found_by_its_standstill(stage: Stage) -> None:
+    """The governor is late all the time, but the kernel has not touched the thread."""
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.probe_of(first).ins = 7
+    stage.step(8 * MS, prompt=False, times=12)
+    assert stage.running() == [first, second]
+
+
+def test_where_threads_have_no_clock_a_quiet_process_means_waiting(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.probe_of(first).has_clock = False
+    stage.step(4 * MS, times=3)
+    assert stage.running() == [first, second]
+
+
+def test_saying_that_a_call_waits_hands_the_permit_over_at_once(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    worker = stage.worker_of(first)
+    assert exchange_permit(worker, NONE) == LONG
+    assert stage.running() == [first, second]
+    assert exchange_permit(worker, LONG) == NONE
+    assert stage.permits.held[LONG] == 2
+
+
+def test_a_permit_taken_beyond_the_limit_is_given_back_in_full(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    worker = stage.worker_of(first)
+    exchange_permit(worker, NONE)
+    exchange_permit(worker, LONG)
+    for call in (first, second):
+        stage.end(call)
+    assert stage.permits.held == [0, 0, 0, 0]
+
+
+def test_a_short_call_that_computes_for_twenty_milliseconds_is_long(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    first = stage.push(fn)
+    stage.compute(first)
+    stage.step(5 * MS, times=3)
+    assert stage.worker_of(first).permit == SHORT
+    stage.step(10 * MS, times=2)
+    assert stage.worker_of(first).permit == LONG
+    assert stage.pool.profiles.of(fn).kind is Kind.LONG
+
+
+def test_a_long_call_makes_room_for_a_short_one_as_soon_as_it_is_known_to_be_long(stage: Stage) -> None:
+    short = stage.learn(Kind.SHORT)
+    first, second = stage.push(stage.learn(Kind.SHORT, "turns_out_long")), stage.push(short)
+    assert stage.running() == [first]
+    stage.compute(first)
+    stage.step(10 * MS, times=4)
+    assert stage.running() == [first, second]
+
+
+def test_calls_younger_than_two_milliseconds_are_not_looked_at(stage: Stage) -> None:
+    first = stage.push(stage.learn(Kind.LONG))
+    stage.step(1 * MS)
+    assert stage.worker_of(first).sample is None
+
+
+def test_a_call_that_stays_as_it_is_is_looked_at_ever_more_rarely(stage: Stage) -> None:
+    first = stage.push(stage.learn(Kind.WAITING))
+    worker = stage.worker_of(first)
+    looks = []
+    for _ in range(400):
+        stage.step(2 * MS)
+        if worker.sample is not None and worker.sample.at_ns == stage.clock.now_ns:
+            looks.append(stage.clock.now_ns)
+    gaps = [later - earlier for earlier, later in pairwise(looks)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 64_000_000
+
+
+# ---------------------------------------------------------------------- the GIL class
+
+
+def test_a_computing_function_beside_which_the_governor_is_always_prompt_leaves_the_gil_free(
+    stage: Stage,
+) -> None:
+    fn = stage.learn(Kind.LONG)
+    first, second, third = stage.push_many(3, fn)
+    for _ in range(12):
+        stage.compute(*stage.running())
+        stage.step(20 * MS, prompt=True)
+    assert stage.pool.profiles.of(fn).kind is Kind.FREE
+    assert stage.worker_of(first).permit == FREE
+    assert stage.running() == [first, second]  # two cores
+    assert third not in stage.running()
+
+
+def test_a_computing_function_that_makes_the_governor_late_holds_the_gil(stage: Stage) -> None:
+    fn = stage.learn(Kind.LONG)
+    first = stage.push(fn)
+    stage.compute(first)
+    stage.step(20 * MS, times=12, prompt=False)
+    assert stage.pool.profiles.of(fn).kind is Kind.LONG
+    assert stage.pool.profiles.of(fn).held_ticks > 0
+
+
+def test_without_a_gil_nobody_is_judged_by_it() -> None:
+    stage = Stage(gil=False, cores=2)
+    fn = stage.learn(Kind.LONG)
+    stage.compute(stage.push(fn))
+    stage.step(20 * MS, times=12, prompt=True)
+    assert stage.pool.profiles.of(fn).kind is Kind.LONG
+
+
+# ---------------------------------------------------------------------- cohorts
+
+
+def test_an_unknown_function_starts_with_one_call(stage: Stage) -> None:
+    calls = stage.push_many(50, named("unknown"))
+    assert stage.running() == calls[:1]
+
+
+def test_unknown_waiting_calls_start_in_doubling_cohorts(stage: Stage) -> None:
+    stage.push_many(50, named("unknown"))
+    sizes = [len(stage.running())]
+    for _ in range(60):
+        stage.step(2 * MS)
+        if len(stage.running()) != sizes[-1]:
+            sizes.append(len(stage.running()))
+    assert sizes[:3] == [1, 3, 9]  # twice as many as were seen to wait; then it is known to
+    assert sizes[-1] == 50
+
+
+def test_the_cohort_of_one_function_does_not_hold_up_another(stage: Stage) -> None:
+    endless = stage.push(named("endless"))
+    stage.compute(endless)
+    stage.step(10 * MS, times=3)
+    other = stage.push(named("other"))
+    assert stage.running() == [endless, other]
+
+
+def test_an_unknown_function_seen_to_compute_starts_no_second_call(stage: Stage) -> None:
+    calls = stage.push_many(4, named("unknown"))
+    stage.compute(calls[0])
+    stage.step(10 * MS, times=20)
+    assert stage.running() == calls[:1]
+
+
+def test_a_cancelled_unknown_call_makes_room_for_the_next(stage: Stage) -> None:
+    """Withdrawn before its worker claimed it: nothing was learned, and nobody is unjudged."""
+    fn = named("unknown")
+    first, second = (make_call(stage.pool, fn), make_call(stage.pool, fn))
+    stage.pool.push(first)
+    stage.pool.push(second)
+    assert (first.state, second.state) == (ASSIGNED, QUEUED)
+    (worker,) = stage.pool.crew.workers
+    assert first.cancel()
+    stage.pool.begin_next(worker)  # its thread finds nothing to claim
+    assert second.state == ASSIGNED
+    assert stage.pool.profiles.of(fn).unjudged == 1
+
+
+def test_an_unknown_call_whose_worker_dies_makes_room_for_the_next(stage: Stage) -> None:
+    fn = named("unknown")
+    first, second = stage.push_many(2, fn)
+    stage.kill(first)
+    assert stage.running() == [second]
+    assert stage.pool.profiles.of(fn).unjudged <= 1
+
+
+# ---------------------------------------------------------------------- batches
+
+
+def test_very_short_calls_go_to_one_worker_together(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    calls = stage.push_many(10, fn)
+    stage.end(blocker)
+    worker = stage.worker_of(calls[0])
+    assert list(worker.batch) == calls[1:4]
+    assert stage.pool.queued == 6
+    assert stage.permits.held[SHORT] == 1
+
+
+def test_a_batch_whose_call_takes_long_gives_the_rest_back_in_order(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    calls = stage.push_many(6, fn)
+    stage.end(blocker)
+    worker = stage.worker_of(calls[0])
+    stage.step(4 * MS)
+    assert not worker.batch
+    assert stage.pool.queued == 5
+    stage.step(4 * MS, times=2)  # it is seen to wait: the next goes on with its permit
+    assert stage.running()[:2] == calls[:2]
+
+
+def test_a_call_with_a_gate_does_not_go_in_a_batch(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    first = stage.push(fn)
+    gated = stage.push(fn, gates=(Gate(1, "gate"),))
+    stage.end(blocker)
+    assert not stage.worker_of(first).batch
+    assert gated not in stage.running()
+
+
+def test_a_call_with_a_callback_of_somebody_does_not_go_in_a_batch(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    first, second = stage.push_many(2, fn)
+    second.add_done_callback(print)
+    stage.end(blocker)
+    assert not stage.worker_of(first).batch
+
+
+# ---------------------------------------------------------------------- overdrafts
+
+
+def endless(stage: Stage, count: int) -> None:
+    """Submit calls that compute without end, each of a function of its own, and let them be seen."""
+    for number in range(count):
+        call = stage.push(named(f"endless_{number}"))
+        stage.step(1 * MS)
+        if call in stage.running():
+            stage.compute(call)
+            stage.step(10 * MS, times=4)
+
+
+def test_a_call_that_waited_for_a_permit_for_half_a_second_starts_anyway(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.compute(first)
+    stage.step(10 * MS, times=int(PATIENCE / (10 * MS)) - 2)
+    assert stage.running() == [first]
+    assert stage.pool.tally.overdrafts == 0
+    stage.step(10 * MS, times=4)
+    assert stage.running() == [first, second]
+    assert stage.pool.tally.overdrafts == 1
+
+
+def test_several_endless_functions_nobody_knew_do_not_keep_the_next_one_out(stage: Stage) -> None:
+    endless(stage, 3)
+    started = len(stage.running())
+    last = stage.push(named("short_but_unknown"))
+    assert last not in stage.running()
+    stage.step(10 * MS, times=400)
+    assert last in stage.running()
+    assert stage.pool.tally.overdrafts >= 1
+    assert len(stage.running()) > started
+
+
+def test_the_oldest_call_is_the_one_that_starts_anyway(stage: Stage) -> None:
+    holder = stage.push(stage.learn(Kind.LONG))
+    stage.compute(holder)
+    old = stage.push(stage.learn(Kind.LONG, "old"))
+    stage.step(100 * MS)
+    young = stage.push(stage.learn(Kind.LONG, "young"))
+    stage.step(10 * MS, times=45)
+    assert old in stage.running()
+    assert young not in stage.running()
+
+
+def test_no_call_starts_anyway_while_others_get_on(stage: Stage) -> None:
+    fn = stage.learn(Kind.LONG)
+    calls = stage.push_many(20, fn)
+    for call in calls[:-1]:
+        stage.compute(call)
+        stage.step(20 * MS, times=5, prompt=False)
+        assert stage.running() == [call]
+        stage.end(call)
+    assert stage.pool.tally.overdrafts == 0
+
+
+def test_each_overdraft_that_still_runs_doubles_the_patience(stage: Stage) -> None:
+    fn = stage.learn(Kind.LONG)
+    calls = stage.push_many(8, fn)
+    times = []
+    begun = stage.clock.now_ns
+    for _ in range(int(20.0 / (10 * MS))):
+        stage.step(10 * MS, prompt=False)
+        for call in stage.running():
+            if not stage.probe_of(call).computes:
+                stage.compute(call)
+                times.append((stage.clock.now_ns - begun) / 1e9)
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert len(times) < len(calls)
+    assert gaps == sorted(gaps)
+    assert gaps[0] == pytest.approx(PATIENCE, abs=0.05)
+    assert gaps[-1] >= 4 * PATIENCE
+
+
+def test_a_pool_that_is_full_does_not_keep_the_overdraft_from_another(stage: Stage) -> None:
+    """Its oldest call could not start even with a permit."""
+    full = stage.add_pool(max_workers=2)
+    blockers = [stage.push(stage.learn(Kind.LONG, pool=full), pool=full)]
+    blockers.append(stage.push(stage.learn(Kind.SHORT, pool=full), pool=full))
+    stage.compute(*blockers)
+    stuck = stage.push(stage.learn(Kind.LONG, "stuck", pool=full), pool=full)
+    stage.step(10 * MS)
+    waiting = stage.push(stage.learn(Kind.LONG))
+    stage.step(10 * MS, times=200)
+    assert stuck not in stage.running()
+    assert waiting in stage.running()
+
+
+def test_calls_that_usually_take_long_are_given_four_times_their_length(stage: Stage) -> None:
+    fn = stage.learn(Kind.LONG)
+    stage.pool.profiles.of(fn).record(2_000_000_000, 2_000_000_000, 0)
+    first, second = stage.push_many(2, fn)
+    stage.compute(first)
+    stage.step(100 * MS, times=78)
+    assert stage.running() == [first]
+    stage.step(100 * MS, times=4)
+    assert stage.running() == [first, second]
+
+
+def test_an_overdraft_gives_its_permit_back(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.compute(first)
+    stage.step(10 * MS, times=80)
+    for call in (first, second):
+        stage.end(call)
+    assert stage.permits.held == [0, 0, 0, 0]

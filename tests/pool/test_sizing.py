@@ -1,0 +1,198 @@
+"""Windows: what a policy is given, when it is asked, and what becomes of its decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from hybridrt.control.paper import PaperPolicy
+from hybridrt.control.window import Limits, State, Window
+from hybridrt.values import Kind, Reason
+
+from .support import MS, Stage, named
+
+
+@dataclass
+class Scripted:
+    """A policy that decides what the test says, and keeps what it was given."""
+
+    sizes: list[int] = field(default_factory=list)
+    interval: float = 0.5
+    seen: list[Window] = field(default_factory=list)
+
+    def start(self, limits: Limits) -> State:
+        return State(workers=1)
+
+    def decide(self, limits: Limits, state: State, window: Window) -> State:
+        self.seen.append(window)
+        workers = self.sizes.pop(0) if self.sizes else state.workers
+        return State(workers=workers, reason=Reason.DEMAND if workers > state.workers else Reason.HOLD)
+
+    def at_rest(self, limits: Limits, state: State) -> bool:
+        return True
+
+
+def paper_stage(max_workers: int = 64) -> Stage:
+    return Stage(lanes=False, options={"policy": PaperPolicy(), "max_workers": max_workers})
+
+
+# ---------------------------------------------------------------------- windows
+
+
+def test_a_window_is_closed_when_its_interval_is_over_and_not_before() -> None:
+    policy = Scripted()
+    stage = Stage(options={"policy": policy})
+    stage.step(499 * MS)
+    assert policy.seen == []
+    stage.step(1 * MS)
+    stage.step(600 * MS)
+    assert [round(window.seconds, 3) for window in policy.seen] == [0.5, 0.6]
+
+
+def test_a_window_has_the_calls_that_ended_in_it_and_those_queued_and_running_at_its_end() -> None:
+    policy = Scripted()
+    stage = Stage(lanes=False, options={"policy": policy})
+    ended, *_ = stage.push_many(3, named("waits"))
+    stage.clock.advance(0.4)
+    stage.end(ended)
+    stage.step(100 * MS)
+    stage.step(500 * MS)
+    first, second = policy.seen
+    assert (first.completed, first.queued, first.running) == (1, 1, 1)
+    assert first.wall == pytest.approx(0.4)
+    assert first.cpu == 0.0
+    assert (second.completed, second.wall) == (0, 0.0)
+
+
+def test_the_cpu_of_the_waiting_lane_is_a_share_of_the_window() -> None:
+    policy = Scripted(sizes=[8] * 9)
+    stage = Stage(options={"policy": policy})
+    waiting = stage.push(stage.learn(Kind.WAITING))
+    stage.compute(waiting)
+    stage.clock.advance(0.25)
+    stage.end(waiting)
+    long = stage.push(stage.learn(Kind.LONG))
+    stage.compute(long)
+    stage.clock.advance(0.25)
+    stage.end(long)
+    stage.step()
+    assert policy.seen[0].lane_cpu == pytest.approx(0.25 / 0.5)
+    assert policy.seen[0].cpu == pytest.approx(0.5)
+
+
+def test_under_demand_only_the_waiting_lane_counts_as_queued_and_running() -> None:
+    policy = Scripted()
+    stage = Stage(options={"policy": policy})
+    stage.push_many(3, stage.learn(Kind.WAITING))
+    stage.push_many(7, stage.learn(Kind.LONG))
+    stage.step(500 * MS)
+    assert (policy.seen[0].queued, policy.seen[0].running) == (2, 1)
+
+
+# ---------------------------------------------------------------------- decisions
+
+
+def test_a_larger_size_starts_what_is_queued_at_once() -> None:
+    stage = Stage(options={"policy": Scripted(sizes=[3])})
+    calls = stage.push_many(5, stage.learn(Kind.WAITING))
+    assert stage.running() == calls[:1]
+    stage.step(500 * MS)
+    assert stage.running() == calls[:3]
+
+
+def test_a_smaller_size_lets_running_calls_end() -> None:
+    stage = Stage(options={"policy": Scripted(sizes=[3, 1])})
+    calls = stage.push_many(5, stage.learn(Kind.WAITING))
+    stage.step(500 * MS, times=2)
+    assert stage.running() == calls[:3]
+    stage.end(calls[0])
+    assert stage.running() == calls[1:3]
+
+
+def test_a_decision_says_when_from_what_to_what_and_why() -> None:
+    stage = Stage(options={"policy": Scripted(sizes=[3])})
+    stage.push_many(5, stage.learn(Kind.WAITING))
+    stage.step(500 * MS)
+    first, second = stage.pool.sizing.decisions
+    assert (first.at, first.workers, first.previous, first.reason) == (0.0, 1, 1, Reason.START)
+    assert second.at == pytest.approx(0.5)
+    assert (second.workers, second.previous, second.reason) == (3, 1, Reason.DEMAND)
+    assert (second.queued, second.running) == (4, 1)
+
+
+def test_windows_that_change_neither_size_nor_reason_are_not_noted_again() -> None:
+    stage = Stage(options={"policy": Scripted()})
+    stage.step(500 * MS, times=50)
+    assert [decision.reason for decision in stage.pool.sizing.decisions] == [Reason.START, Reason.HOLD]
+
+
+def test_the_last_two_hundred_decisions_are_kept() -> None:
+    stage = Stage(options={"policy": Scripted(sizes=[number % 7 + 1 for number in range(500)])})
+    stage.step(500 * MS, times=500)
+    decisions = stage.pool.sizing.decisions
+    assert len(decisions) == 200
+    assert decisions[-1].at == pytest.approx(250.0)
+
+
+# ---------------------------------------------------------------------- the paper's policy, in a pool
+
+
+def test_the_paper_grows_the_pool_by_a_thread_every_third_window_of_waiting_calls() -> None:
+    stage = paper_stage()
+    fn, sizes = named("waits"), []
+    calls = stage.push_many(100, fn)
+    for _ in range(9):
+        stage.clock.advance(0.4)
+        stage.end(stage.running()[0])
+        stage.step(100 * MS)
+        sizes.append(len(stage.running()))
+    assert sizes == [4, 4, 5, 5, 5, 6, 6, 6, 7]
+    assert len(stage.pool.crew.workers) == 7
+    assert calls[0].done()
+
+
+def test_the_paper_vetoes_growth_for_calls_that_read_as_computing() -> None:
+    stage = paper_stage()
+    stage.push_many(100, named("computes"))
+    for _ in range(12):
+        stage.compute(*stage.running())
+        stage.clock.advance(0.4)
+        stage.end(stage.running()[0])
+        stage.step(100 * MS)
+    reasons = {decision.reason for decision in stage.pool.sizing.decisions}
+    assert Reason.BETA_VETO in reasons
+    assert len(stage.pool.crew.workers) <= 5  # beta starts at one half and needs a few windows to fall
+
+
+def test_the_paper_retires_a_thread_every_window_without_a_queue() -> None:
+    stage = paper_stage()
+    for worker_count in range(5, 9):
+        stage.pool.sizing.state = State(workers=worker_count, beta=0.9)
+        stage.push(named("waits"))
+    while running := stage.running():
+        stage.end(running[0])
+    assert len(stage.pool.crew.workers) == 4
+    stage.pool.sizing.state = State(workers=8, beta=0.9)
+    stage.push_many(8, named("waits"))
+    while running := stage.running():
+        stage.end(running[0])
+    crew, sizes = stage.pool.crew, []
+    for _ in range(5):
+        stage.step(500 * MS)
+        # Each surplus worker was rung; its thread asks whether to go.
+        for worker in tuple(crew.idle):
+            if not worker.bell.empty():
+                worker.bell.get()
+                if crew.dismisses():
+                    crew.may_leave(worker, timed_out=False)
+        sizes.append(len(crew.workers))
+    assert sizes == [7, 6, 5, 4, 4]
+
+
+def test_the_paper_knows_no_lanes() -> None:
+    stage = paper_stage()
+    calls = stage.push_many(4, stage.learn(Kind.LONG))
+    assert stage.running() == calls
+    assert stage.permits.held == [0, 0, 0, 0]
+    assert stage.pool.admission.counts() == {"queue": 0}

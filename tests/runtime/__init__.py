@@ -1,0 +1,1 @@
+"""The runtime, `run`, and the tools for tests."""

@@ -1,0 +1,175 @@
+"""The benchmarks' arithmetic, their protocol, and one run of the command."""
+
+from __future__ import annotations
+
+import json
+import platform
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.__main__ import main
+from benchmarks.children.dispatch import Meter, drive
+from benchmarks.figures import Target, differences, ratios, spread, table
+from benchmarks.harness import (
+    Candidate,
+    ChildError,
+    Progress,
+    facts,
+    interleave,
+    select,
+    spawn,
+)
+
+A, B = (Candidate(name=name, job="clocks", arguments={"reads": 10, "blocks": 2}) for name in "AB")
+finite = st.floats(0.001, 1e6)
+
+
+@given(st.lists(finite, min_size=1, max_size=40))
+def test_a_spread_brackets_its_median(values: list[float]) -> None:
+    found = spread(values)
+    assert min(values) == found.low <= found.sure_low <= found.median <= found.sure_high <= found.high
+    assert found.high == max(values)
+
+
+@pytest.mark.parametrize(("count", "left_off"), [(1, 0), (6, 0), (9, 1), (21, 5)])
+def test_the_sure_interval_is_that_of_order_statistics(count: int, left_off: int) -> None:
+    found = spread(range(count))
+    assert (found.sure_low, found.sure_high) == (left_off, count - 1 - left_off)
+
+
+def test_a_spread_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        spread([])
+
+
+@given(st.lists(finite, min_size=1, max_size=20), st.floats(0.5, 2.0))
+def test_a_ratio_within_pairs_does_not_see_the_drift_between_them(drift: list[float], factor: float) -> None:
+    found = ratios([factor * step for step in drift], drift)
+    assert found.low == pytest.approx(factor)
+    assert found.high == pytest.approx(factor)
+
+
+def test_a_difference_is_formed_pair_by_pair() -> None:
+    assert differences([2.0, 12.0, 103.0], [1.0, 10.0, 100.0]).median == 2.0
+
+
+def test_pairs_of_unequal_length_are_refused() -> None:
+    with pytest.raises(ValueError, match="got 1 and 2"):
+        ratios([1.0], [1.0, 2.0])
+
+
+@pytest.mark.parametrize(("limit", "verdict"), [(2.0, "held"), (1.9, "missed")])
+def test_a_target_is_held_when_its_median_is_within_the_limit(limit: float, verdict: str) -> None:
+    target = Target(claim="a / b", figure=spread([1.0, 2.0, 9.0]), limit=limit)
+    assert target.row()[-1] == verdict
+    assert target.to_dict()["held"] is (verdict == "held")
+
+
+def test_a_table_lines_up() -> None:
+    lines = table(("way", "us"), [("a long name", "1"), ("b", "12.5")]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1].endswith("---: |")
+    assert lines[-1] == "| b           | 12.5 |"
+
+
+def test_candidates_are_interleaved() -> None:
+    assert [c.name for c in interleave([A, B], 2)] == ["A", "B", "A", "B"]
+
+
+def test_a_candidate_whose_module_is_missing_is_named_and_left_out() -> None:
+    lame = Candidate(name="lame", job="clocks", arguments={}, needs=("no_such_module",))
+    assert select([A, lame], []) == ([A], ["lame"])
+    with pytest.raises(ValueError, match="need no_such_module"):
+        select([lame], [])
+
+
+def test_a_filter_that_matches_nothing_lists_what_there_is() -> None:
+    with pytest.raises(ValueError, match="got C; there are: A, B"):
+        select([A, B], ["C"])
+
+
+def test_the_facts_name_neither_the_machine_nor_its_paths() -> None:
+    told = json.dumps(facts())
+    assert platform.node() not in told
+    assert "/" not in told
+
+
+def test_progress_to_a_file_is_a_few_lines() -> None:
+    stream = StringIO()
+    progress = Progress("dispatch", stream)
+    progress.start(100)
+    for _ in range(100):
+        progress.show("A")
+    assert len(stream.getvalue().splitlines()) <= 11
+
+
+async def test_standing_tasks_share_the_turns_and_make_every_call_once() -> None:
+    made: list[int] = []
+
+    async def call(turn: int) -> int:
+        made.append(turn)
+        return turn
+
+    await drive(call, 8, iter(range(100)))
+    assert sorted(made) == list(range(100))
+
+
+def test_a_meter_leaves_the_warm_up_out() -> None:
+    meter = Meter(block=0.0001, blocks=3, warmup=0.0001)
+    assert len(list(meter.turns())) >= 4
+    assert len(meter.wall_us) == len(meter.cpu_us) == 3
+    assert all(us > 0 for us in meter.wall_us)
+
+
+def test_a_candidate_runs_in_a_process_of_its_own_and_prints_json() -> None:
+    reads = spawn(A)
+    assert len(reads["time.perf_counter_ns"]) == 2
+    assert all(ns > 0 for ns in reads["time.perf_counter_ns"])
+
+
+def test_a_candidate_that_fails_says_why() -> None:
+    broken = Candidate(name="broken", job="clocks", arguments={"reads": "many", "blocks": 1})
+    with pytest.raises(ChildError, match=r"(?s)broken ended with code 1:.*TypeError"):
+        spawn(broken)
+
+
+@pytest.mark.slow
+def test_measuring_is_really_off_in_every_other_block() -> None:
+    timing = {"pairs": 2, "block": 0.005, "warmup": 0.05}
+    arguments = {"way": "offload", "loop": "asyncio", "tasks": 8, **timing}
+    sample = spawn(Candidate(name="offload", job="measuring", arguments=arguments))
+    assert sample["booked"]["off"] == 0 < sample["booked"]["on"]
+    assert [len(blocks) for blocks in sample["wall_us"].values()] == [2, 2]
+
+
+@pytest.mark.slow
+def test_memory_is_sampled_after_every_stretch_of_calls() -> None:
+    arguments = {"job": "growth", "way": "submit", "calls": 3_000, "every": 1_000}
+    samples = spawn(Candidate(name="submit", job="memory", arguments=arguments))["samples"]
+    assert len(samples) == 3
+    assert all(sample["private"] > 0 and sample["threads"] >= 1 for sample in samples)
+
+
+@pytest.mark.slow
+def test_a_quick_run_writes_json_and_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dispatch", "--quick", "--only", "run_in_executor on asyncio", "--out", str(tmp_path)]) == 0
+    (data,) = map(json.loads, (path.read_text() for path in tmp_path.glob("dispatch-py*.json")))
+    (text,) = (path.read_text() for path in tmp_path.glob("dispatch-py*.md"))
+    assert len(data["samples"]["run_in_executor on asyncio"]) == data["repetitions"] == 3
+    assert data["wall_us"]["standing"]["run_in_executor on asyncio"]["median"] > 0
+    assert text.strip() == capsys.readouterr().out.strip()
+    assert "A quick run" in text
+
+
+def test_the_list_asks_a_question_per_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    assert all(line.endswith("?") for line in capsys.readouterr().out.splitlines())
+
+
+def test_a_wrong_filter_is_an_error_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["dispatch", "--only", "nobody"]) == 1
+    assert "got nobody" in capsys.readouterr().err
