@@ -2,6 +2,52 @@
 
 The loop runs what waits; what computes leaves it for threads that size themselves by what they do.
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts.
+
+What a call in a thread may rely on (the one placement of this version):
+
+Thread identity
+    Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other,
+    not on one thread. At most `max_workers` threads run calls; name resolution for asyncio has up to
+    16 more and never waits behind other calls.
+Context variables
+    Each call runs in a copy of its caller's context, so it sees them and its changes stay inside.
+    Executors with an `initializer` run calls in the thread's own context, unless told otherwise.
+Order
+    Calls of one function start in order. Calls that wait start beside those that compute; of the
+    computing ones one short and one long run at a time under a GIL, and after half a second without
+    any progress one more starts anyway, counted as an overdraft. With `max_workers=1` everything runs
+    in the order of submission.
+Cancelling
+    Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
+    thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`
+    lets the function stop itself. A call of `run_in_executor` ends its wait at once, as ever.
+Timeouts
+    `queue_timeout`: not started in time, removed, never runs. `timeout`: no result in time; a queued
+    call is removed, a running one abandoned: its thread goes on, is counted, and is replaced below
+    `max_workers`. `OffloadTimeoutError.started` tells which.
+Exceptions
+    Arrive as they were raised, `SystemExit` included; `StopIteration` as the cause of a `RuntimeError`
+    where an event loop is in between. An error that nobody waits for any more is logged.
+Twice
+    No call runs twice.
+A full queue
+    `submit` raises `QueueFullError`; awaited calls wait for space in order.
+Nested waits
+    A call that waits gives its permit away, so that what it waits for can start, up to `max_workers`.
+    At that limit a worker that waits for a queued call of its own pool with `result()` or
+    `exception()`, without a timeout, runs it itself. `concurrent.futures.wait` and `as_completed`
+    cannot do that.
+A worker that dies
+    Its call fails with `WorkerLostError`; the calls it had been given go to others.
+Shutdown
+    `executor.shutdown(wait=True)` waits without a deadline, as the standard library's. A `Runtime`
+    closes within `shutdown_timeout`: then it names what is stuck, with its line, and leaves it behind.
+    In `run` the first Ctrl-C cancels `main`, and the second leaves at once.
+Interpreter exit
+    Pending calls finish first, except those that a runtime left behind.
+Fork
+    The child starts with an empty queue and without threads, and may use the executor at once. Calls
+    of the parent do not run there.
 """
 
 from hybridrt.errors import (

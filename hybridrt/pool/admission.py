@@ -295,7 +295,7 @@ class LaneAdmission:
         """Return the lane of the first unknown function that may start one more, and its permit."""
         room = self._permits.has_room_for_unknown()
         for profile, lane in self._unknown.items():
-            if profile.unjudged >= profile.cohort or not lane:
+            if not lane or (profile.unjudged >= profile.cohort and not self._permits.lifted):
                 continue
             if profile.blocked_calls and not profile.computed_calls:
                 if room_to_wait:

@@ -30,6 +30,8 @@ def withdraw(call: Call) -> bool:
         hired = pool.dispatch_after_locked(call)
     call.drop_work()
     pool.crew.start(hired)
+    if pool.draining:
+        pool.crew.gone()
     return True
 
 

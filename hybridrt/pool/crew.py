@@ -158,20 +158,24 @@ class Crew:
             worker.bell.put(None)
 
     def gone(self) -> None:
-        """A worker's thread is about to end; called by it, without the lock."""
+        """A worker's thread is about to end, or a queued call was withdrawn; called without the lock."""
         with self.pool.interpreter.lock:
-            last = not self.workers and self.stopping()
+            last = self._is_empty() and self.stopping()
             waiters, self.on_empty = (self.on_empty, []) if last else ([], self.on_empty)
         for waiter in waiters:
             waiter()
 
     def when_empty(self, waiter: Callable[[], None]) -> None:
-        """Call `waiter` once the last worker of a draining pool is gone; at once if it is."""
+        """Call `waiter` once the last worker and call of a draining pool are gone; at once if they are."""
         with self.pool.interpreter.lock:
-            if self.workers:
+            if not self._is_empty():
                 self.on_empty.append(waiter)
                 return
         waiter()
+
+    def _is_empty(self) -> bool:
+        # A queued call without a worker waits for a gate or a permit that another pool holds.
+        return not self.workers and not self.pool.queued
 
 
 def interpreter_exits() -> bool:

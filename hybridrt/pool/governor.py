@@ -95,6 +95,7 @@ class Governor:
             self._thread = threading.Thread(target=self._run, name="hybridrt-governor", daemon=True)
             self._thread.start()
         except RuntimeError as error:  # no thread to be had: permits without a sampler would hang
+            self._thread = None
             self._fail(error)
 
     def stop(self) -> None:
@@ -105,6 +106,7 @@ class Governor:
         self._stopping = True
         self._bell.put(None)
         thread.join()
+        self._stopping = False  # it may have left by itself
 
     # ------------------------------------------------------------------ the thread
 
