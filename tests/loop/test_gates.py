@@ -193,7 +193,8 @@ async def test_a_call_may_pass_a_limit_and_a_lane() -> None:
     assert sorted(meter.order) == list(range(40))
 
 
-async def test_calls_at_a_gate_of_a_closing_runtime_still_run() -> None:
+@pytest.mark.parametrize("cancelled", [False, True], ids=["runs", "cancelled"])
+async def test_a_closing_runtime_waits_for_calls_at_gates_of_others(cancelled: bool) -> None:
     """The lane is held by a call of another executor, and the closing runtime has no worker at all."""
     holding = offload(Gate.__call__, lane="held")
     ran: list[int] = []
@@ -205,9 +206,17 @@ async def test_calls_at_a_gate_of_a_closing_runtime_still_run() -> None:
             waiting = asyncio.ensure_future(offload(ran.append, lane="held")(1))
             await turns()
             assert gated(runtime) == 1
-            asyncio.get_running_loop().call_soon(gate.release)
-        await asyncio.gather(outside, waiting)
-        assert ran == [1]
+            closing = asyncio.ensure_future(runtime.aclose())
+            await turns()
+            assert not closing.done()
+            if cancelled:
+                waiting.cancel()
+                await closing
+            gate.release()
+            await closing
+        await outside
+        await asyncio.wait({waiting})
+        assert ran == [] if cancelled else [1]
 
 
 @pytest.mark.race

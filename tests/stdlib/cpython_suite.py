@@ -21,8 +21,6 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, cast
 
-import test
-
 import hybridrt
 from hybridrt import testing
 from hybridrt.values import PolicyName
@@ -53,7 +51,7 @@ def substitute(policy: PolicyName) -> type[concurrent.futures.ThreadPoolExecutor
         setattr(concurrent.futures, name, AdaptiveThreadPoolExecutor)
     folder = os.environ.get(FOLDER)
     if folder and importlib.util.find_spec(PACKAGE) is None:
-        test.__path__.append(folder)
+        cast("Any", importlib.import_module("test")).__path__.append(folder)
     return AdaptiveThreadPoolExecutor
 
 
@@ -96,8 +94,8 @@ def cases(module: ModuleType) -> Iterator[type[unittest.TestCase]]:
 def select(module: ModuleType) -> unittest.TestSuite:
     """Return the tests of a module, without those that look inside the class."""
     loader = unittest.defaultTestLoader
-    found = [test for case in cases(module) for test in loader.loadTestsFromTestCase(case)]
-    return unittest.TestSuite(test for test in found if test.id().rpartition(".")[2] not in PRIVATE)
+    names = [(case, name) for case in cases(module) for name in loader.getTestCaseNames(case)]
+    return unittest.TestSuite(case(name) for case, name in names if name not in PRIVATE)
 
 
 def run(part: str, policy: PolicyName) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import hybridrt
+from hybridrt.values import PolicyName
 
 __all__ = ["DEADLINE", "KINDS", "STDLIB", "Gate", "Kind", "original", "run_python", "threads_of"]
 
@@ -43,7 +44,7 @@ class Kind:
         return self is not STDLIB
 
 
-def _ours(policy: str) -> Kind:
+def _ours(policy: PolicyName) -> Kind:
     return Kind(
         name=policy,
         build=partial(hybridrt.AdaptiveThreadPoolExecutor, policy=policy),

@@ -170,4 +170,4 @@ async def test_two_loops_share_one_executor(make: Make) -> None:
 
     other = asyncio.to_thread(asyncio.run, on_other_loop())
     mine = asyncio.get_running_loop().run_in_executor(executor, abs, -2)
-    assert await asyncio.gather(other, mine) == [1, 2]
+    assert tuple(await asyncio.gather(other, mine)) == (1, 2)

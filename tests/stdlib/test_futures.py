@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from concurrent.futures import (
     ALL_COMPLETED,
     FIRST_COMPLETED,
@@ -19,6 +20,10 @@ import pytest
 
 from .conftest import Make
 from .support import DEADLINE, Gate
+
+
+def _appender(order: list[int], number: int) -> Callable[[object], None]:
+    return lambda _: order.append(number)
 
 
 def _fail() -> None:
@@ -107,7 +112,7 @@ def test_callbacks_run_in_the_order_they_were_added(make: Make, gate: Gate) -> N
     executor, order = make(1), list[int]()
     running = gate.hold(executor)
     for number in range(5):
-        running.add_done_callback(lambda _, number=number: order.append(number))
+        running.add_done_callback(_appender(order, number))
     gate.release()
     executor.shutdown(wait=True)
     assert order == [0, 1, 2, 3, 4]
@@ -164,7 +169,7 @@ def test_wait_returns_at_the_first_exception(make: Make, gate: Gate) -> None:
 
 def test_wait_for_all_counts_results_and_exceptions(make: Make) -> None:
     executor = make(2)
-    futures = {executor.submit(int), executor.submit(_fail)}
+    futures: set[Future[Any]] = {executor.submit(int), executor.submit(_fail)}
     assert wait(futures, DEADLINE, ALL_COMPLETED) == (futures, set())
 
 

@@ -9,7 +9,7 @@ import operator
 import sys
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -22,6 +22,10 @@ buffered = pytest.mark.skipif(sys.version_info < (3, 14), reason="map has buffer
 
 class _Thing:
     pass
+
+
+def _setter(event: threading.Event) -> Callable[[object], None]:
+    return lambda _: event.set()
 
 
 def _thing(_: int) -> _Thing:
@@ -160,7 +164,7 @@ def test_map_after_shutdown_says_so(make: Make) -> None:
 def test_the_iterator_keeps_no_result_that_it_gave_out(make: Make) -> None:
     for result in make(1).map(_thing, range(5)):
         died = threading.Event()
-        watch = weakref.ref(result, lambda _, died=died: died.set())
+        watch = weakref.ref(result, _setter(died))
         del result
         gc.collect()
         assert died.wait(DEADLINE), watch

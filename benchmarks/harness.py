@@ -1,0 +1,273 @@
+"""Run candidates in fresh processes, interleaved, and keep what they print.
+
+The parent's end of the protocol of `benchmarks.children`. It does not know what is measured; the
+arithmetic on the samples is in `benchmarks.figures`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any, TextIO
+
+__all__ = [
+    "RESULTS",
+    "Candidate",
+    "ChildError",
+    "Options",
+    "Progress",
+    "Report",
+    "Sample",
+    "collect",
+    "describe",
+    "facts",
+    "header",
+    "interleave",
+    "select",
+    "spawn",
+    "write",
+]
+
+Sample = Mapping[str, Any]
+
+_ROOT = Path(__file__).resolve().parent.parent
+RESULTS = _ROOT / "benchmarks" / "results"
+
+_CHILD_TIMEOUT = 600.0
+_LIBRARIES = ("anyio", "psutil", "uvloop")
+_DISTURBING = ("HYBRIDRT_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONMALLOC")
+"""Variables of the caller that would change what is measured; children do not inherit them."""
+
+
+class ChildError(RuntimeError):
+    """A candidate's process failed or printed no result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One thing to measure, in a process of its own.
+
+    Attributes:
+        name: Key of its samples.
+        job: A module of `benchmarks.children`.
+        arguments: What the job is called with; must survive JSON.
+        needs: Modules without which the candidate is left out.
+        environment: Variables to set for the process.
+    """
+
+    name: str
+    job: str
+    arguments: Mapping[str, Any]
+    needs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line asks of a benchmark.
+
+    Attributes:
+        quick: Short and few repetitions: shows that it runs, not what it measures.
+        only: Names, or parts of names, of the candidates to run; empty runs all.
+    """
+
+    quick: bool = False
+    only: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a benchmark found: Markdown for people and data for programs."""
+
+    name: str
+    text: str
+    data: Mapping[str, Any]
+
+
+def select(candidates: Sequence[Candidate], only: Sequence[str]) -> tuple[list[Candidate], list[str]]:
+    """Return the candidates to run and the names of those that this machine cannot run.
+
+    Raises:
+        ValueError: Nothing matches `only`, or nothing of what does can run.
+    """
+    wanted = [c for c in candidates if not only or any(part in c.name for part in only)]
+    if not wanted:
+        names = ", ".join(sorted({c.name for c in candidates}))
+        raise ValueError(f"--only must match a candidate, got {', '.join(only)}; there are: {names}")
+    able = [c for c in wanted if all(map(_importable, c.needs))]
+    if not able:
+        needs = ", ".join(sorted({module for c in wanted for module in c.needs}))
+        raise ValueError(f"the candidates need {needs}: install the `bench` group to run them")
+    return able, [c.name for c in wanted if c not in able]
+
+
+def _importable(module: str) -> bool:
+    """Tell whether a module is there, in the checkout (where the children run) or installed."""
+    return util.find_spec(module) is not None
+
+
+def interleave(candidates: Sequence[Candidate], repetitions: int) -> list[Candidate]:
+    """Return A B C, A B C, ...: a drift of the machine hits all candidates alike."""
+    return [candidate for _ in range(repetitions) for candidate in candidates]
+
+
+def collect(schedule: Sequence[Candidate], progress: Progress) -> dict[str, list[Sample]]:
+    """Run the schedule and return the samples by candidate, each in the order of its repetitions."""
+    samples: dict[str, list[Sample]] = {}
+    progress.start(len(schedule))
+    for candidate in schedule:
+        progress.show(candidate.name)
+        samples.setdefault(candidate.name, []).append(spawn(candidate))
+    progress.end()
+    return samples
+
+
+def spawn(candidate: Candidate) -> Sample:
+    """Run a candidate in a fresh process and return the JSON object it printed.
+
+    Raises:
+        ChildError: The process failed or printed something else.
+    """
+    command = [sys.executable, "-m", f"benchmarks.children.{candidate.job}", json.dumps(candidate.arguments)]
+    done = subprocess.run(
+        command,
+        cwd=_ROOT,
+        env=_environment(candidate),
+        text=True,
+        capture_output=True,
+        timeout=_CHILD_TIMEOUT,
+    )
+    if done.returncode:
+        raise ChildError(f"{candidate.name} ended with code {done.returncode}:\n{done.stderr}")
+    return _parse(candidate.name, done.stdout)
+
+
+def _environment(candidate: Candidate) -> dict[str, str]:
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_DISTURBING)}
+    return inherited | dict(candidate.environment)
+
+
+def _parse(name: str, printed: str) -> Sample:
+    try:
+        sample = json.loads(printed.splitlines()[-1])
+    except (IndexError, ValueError) as error:
+        raise ChildError(f"{name} must print one line of JSON, got {printed!r}") from error
+    if not isinstance(sample, dict):
+        raise ChildError(f"{name} must print a JSON object, got {printed!r}")
+    return sample
+
+
+class Progress:
+    """A counter on standard error: one line that is rewritten on a terminal, else a line per tenth."""
+
+    def __init__(self, title: str, stream: TextIO | None = None) -> None:
+        self._title = title
+        self._stream = sys.stderr if stream is None else stream
+        self._total = self._done = 0
+        self._began = 0.0
+
+    def start(self, total: int) -> None:
+        """Begin to count to `total`."""
+        self._total, self._done, self._began = total, 0, time.monotonic()
+
+    def show(self, what: str) -> None:
+        """Tell that `what` runs now."""
+        line = f"{self._title} {self._done + 1}/{self._total} {what}{self._left()}"
+        if self._stream.isatty():
+            self._stream.write(f"\r\x1b[K{line}")
+        elif self._done * 10 // self._total != (self._done - 1) * 10 // self._total:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+        self._done += 1
+
+    def end(self) -> None:
+        """Clear the line."""
+        if self._stream.isatty():
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+
+    def _left(self) -> str:
+        if not self._done:
+            return ""
+        each = (time.monotonic() - self._began) / self._done
+        return f", {each * (self._total - self._done):.0f} s left"
+
+
+def facts() -> dict[str, Any]:
+    """Return what a reader must know of the machine: no names, no paths."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "usable_cpus": _usable_cpus(),
+        "switch_interval_s": sys.getswitchinterval(),
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "libraries": {name: _version(name) for name in _LIBRARIES},
+    }
+
+
+def header(doc: str | None, options: Options, repetitions: int, absent: Sequence[str]) -> dict[str, Any]:
+    """Return what every report begins with; taken before the run, for its load.
+
+    Args:
+        doc: The docstring of the benchmark; its first line is the question.
+        options: As the command line gave them.
+        repetitions: Fresh processes per candidate.
+        absent: Candidates that this machine cannot run.
+    """
+    return {
+        "question": (doc or "").partition("\n")[0],
+        "facts": facts(),
+        "quick": options.quick,
+        "repetitions": repetitions,
+        "absent": list(absent),
+    }
+
+
+def describe(head: Mapping[str, Any]) -> str:
+    """Return a header as one paragraph for the end of a report."""
+    machine = head["facts"]
+    libraries = ", ".join(f"{name} {version or 'absent'}" for name, version in machine["libraries"].items())
+    return " ".join(
+        [
+            f"{machine['date']}, {machine['python']} on {machine['system']}, {machine['usable_cpus']} of",
+            f"{machine['cpus']} CPUs usable, load before the run {machine['load_before']}; {libraries}.",
+            *(
+                ["Left out, a module is missing: " + ", ".join(head["absent"]) + "."]
+                if head["absent"]
+                else []
+            ),
+            *(["A quick run: it shows that it runs, not what it measures."] if head["quick"] else []),
+        ]
+    )
+
+
+def _usable_cpus() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _version(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def write(report: Report, folder: Path) -> tuple[Path, Path]:
+    """Write a report as `NAME-pyX.Y.json` and `.md`; return both paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = f"{report.name}-py{sys.version_info.major}.{sys.version_info.minor}"
+    data, text = folder / f"{stem}.json", folder / f"{stem}.md"
+    data.write_text(json.dumps(report.data, indent=1) + "\n", encoding="utf-8")
+    text.write_text(report.text + "\n", encoding="utf-8")
+    return data, text

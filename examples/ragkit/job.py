@@ -1,0 +1,234 @@
+"""The job: find, fetch, parse, chunk, embed and index documents, then answer questions about them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from pathlib import Path
+
+import aiohttp
+import numpy as np
+
+from . import steps
+from .agent import Agent, AnswerText, ToolUsed
+from .encoder import Encoder, Tokens, Vectors, batches_by_length
+from .endpoint_process import extractive_endpoint
+from .errors import DocumentError, UsageError
+from .fetch import fetch, open_session
+from .heartbeat import Heartbeat
+from .index import Index
+from .lines import stdin_lines
+from .llm import Llm, choose_model
+from .model import find_model
+from .options import Options
+from .report import Answer, Report
+from .retrieval import search_tools
+from .runners import Runner
+from .values import Chunk, Document, Raw, Skipped, Source
+from .view import View
+
+__all__ = ["Job"]
+
+LOADS_MAX = 16
+"""Documents fetched, read and parsed at once."""
+
+BATCHES_MAX = 32
+"""Batches on their way through tokenizer and model at once: far more than any machine here has cores. How
+many of them compute at once is the executor's business."""
+
+GROUP = 32
+"""Texts tokenised in one call."""
+
+Parsed = tuple[Document, list[Chunk]]
+Address = Callable[[], Awaitable[str]]
+
+
+class Job:
+    """One run. Everything heavy goes through `runner`; everything else stays on the loop."""
+
+    def __init__(self, options: Options, runner: Runner, view: View) -> None:
+        self._options = options
+        self._run = runner
+        self._view = view
+        self._heartbeat = Heartbeat()
+        self._skipped: list[Skipped] = []
+        self._documents = self._fetched = self._chunks = self._repeats = 0
+        self._answers: list[Answer] = []
+
+    async def run(self) -> Report:
+        """Do it all.
+
+        Raises:
+            RagError: It cannot be done; the message says what was expected, what came, what to do.
+        """
+        model = find_model(self._options.model)  # first, so that what is missing is said at once
+        async with contextlib.AsyncExitStack() as stack:
+            with self._heartbeat.phase("prepare"):
+                llm = await self._connect_given(stack)
+                onnx_file = await self._run.call(steps.prepare_model, model, self._options.int8)
+                encoder = await self._run.call(steps.load_encoder, model, onnx_file)
+            address = None if llm else await stack.enter_async_context(self._endpoint(onnx_file))
+            with self._heartbeat.phase("index"):
+                index = await self._index(encoder)
+            stack.callback(index.close)
+            with self._heartbeat.phase("answer"):
+                if llm is None:
+                    assert address is not None
+                    llm = await self._connect(stack, await address(), None, None, local=True)
+                await self._answer(llm, encoder, index)
+        return self._report(encoder.name, llm.model)
+
+    def _report(self, embedder: str, llm: str) -> Report:
+        return Report(
+            cost=self._run.cost(),
+            phases=tuple(self._heartbeat.phases),
+            threads=tuple(self._heartbeat.threads),
+            model=embedder + (" int8" if self._options.int8 else ""),
+            answerer=llm,
+            documents=self._documents,
+            fetched=self._fetched,
+            chunks=self._chunks,
+            repeats=self._repeats,
+            skipped=tuple(self._skipped),
+            answers=tuple(self._answers),
+        )
+
+    async def _connect_given(self, stack: contextlib.AsyncExitStack) -> Llm | None:
+        """Connect to the endpoint that was named, before an hour of indexing, not after it."""
+        base_url = self._options.base_url
+        if base_url is None:
+            return None
+        key = os.environ.get("OPENAI_API_KEY")
+        return await self._connect(stack, base_url, key, self._options.llm_model, local=False)
+
+    async def _connect(
+        self, stack: contextlib.AsyncExitStack, url: str, key: str | None, model: str | None, *, local: bool
+    ) -> Llm:
+        client = await self._run.call(steps.open_client, url, key, local)
+        stack.push_async_callback(client.close)
+        return Llm(client, await choose_model(client, model))
+
+    def _endpoint(self, onnx_file: Path) -> contextlib.AbstractAsyncContextManager[Address]:
+        """Start our own endpoint; it comes up while the documents are indexed."""
+        return extractive_endpoint(self._options.model, onnx_file)
+
+    async def _index(self, encoder: Encoder) -> Index:
+        found = await self._run.call(steps.find_documents, self._options.documents)
+        self._skipped += [entry for entry in found if isinstance(entry, Skipped)]
+        sources = [entry for entry in found if isinstance(entry, Source)][: self._options.limit]
+        with self._view.indexing():
+            parsed = await self._load(sources)
+            if not parsed:
+                raise UsageError(self._nothing_left())
+            chunks, self._repeats = await self._run.call(steps.merge, parsed)
+            self._documents, self._chunks = len(parsed), len(chunks)
+            vectors = await self._embed(encoder, chunks)
+        return await self._run.call(steps.build_index, chunks, vectors)
+
+    async def _load(self, sources: Sequence[Source]) -> list[Parsed]:
+        self._view.expect_documents(len(sources))
+        async with open_session() as session:
+
+            async def one(source: Source) -> Parsed | None:
+                try:
+                    return await self._parse(await self._bytes_of(session, source))
+                except DocumentError as error:
+                    self._skipped.append(Skipped(source.location, str(error)))
+                except Exception as error:  # one document that breaks a parser does not end the job
+                    reason = f"cannot be parsed: {type(error).__name__}: {error}"
+                    self._skipped.append(Skipped(source.location, reason))
+                finally:
+                    self._view.advance_documents()
+                return None
+
+            results = await self._run.map(one, sources, limit=LOADS_MAX)
+        return [result for result in results if result is not None]
+
+    async def _bytes_of(self, session: aiohttp.ClientSession, source: Source) -> Raw:
+        if isinstance(source.place, bytes):
+            return Raw(source=source, kind=source.kind or "text", body=source.place)
+        if isinstance(source.place, Path):
+            return await self._run.call(steps.read, source)
+        raw = await fetch(session, source)
+        self._fetched += 1
+        return raw
+
+    async def _parse(self, raw: Raw) -> Parsed:
+        document = await self._run.call(steps.parse, raw)
+        return document, await self._run.call(steps.chunk, document)
+
+    async def _embed(self, encoder: Encoder, chunks: Sequence[Chunk]) -> Vectors:
+        """Embed chunks in batches of like length; the title goes with the text."""
+        self._view.expect_chunks(len(chunks))
+        tokens = await self._tokenise(encoder, [f"{chunk.title}\n{chunk.text}" for chunk in chunks])
+        vectors = np.empty((len(chunks), encoder.dimensions), np.float32)
+
+        async def one(batch: list[int]) -> None:
+            vectors[batch] = await self._run.call(steps.embed, encoder, [tokens[i] for i in batch])
+            self._view.advance_chunks(len(batch))
+
+        await self._run.map(one, batches_by_length(tokens), limit=BATCHES_MAX)
+        return vectors
+
+    async def _tokenise(self, encoder: Encoder, texts: Sequence[str]) -> list[Tokens]:
+        async def one(group: Sequence[str]) -> list[Tokens]:
+            return await self._run.call(steps.tokenise, encoder, group)
+
+        groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
+        return [tokens for group in await self._run.map(one, groups, limit=BATCHES_MAX) for tokens in group]
+
+    async def _answer(self, llm: Llm, encoder: Encoder, index: Index) -> None:
+        agent = Agent(llm.client, llm.model, search_tools(self._run, encoder, index))
+        titles = {chunk.title: chunk.location for chunk in index.chunks}
+        async for question in self._questions():
+            self._answers.append(await self._ask(agent, question, titles))
+
+    async def _questions(self) -> AsyncIterator[str]:
+        for question in self._options.questions:
+            yield question
+        if self._options.interactive:
+            self._view.prompt()
+            async for line in stdin_lines():
+                if line:
+                    yield line
+                self._view.prompt()
+
+    async def _ask(self, agent: Agent, question: str, titles: dict[str, str]) -> Answer:
+        self._view.question(question)
+        started = time.perf_counter()
+        first: float | None = None
+        tools, text = 0, ""
+        async for event in agent.ask(question):
+            if isinstance(event, AnswerText):
+                first = first if first is not None else time.perf_counter() - started
+                text += event.text
+                self._view.text(event.text)
+            elif isinstance(event, ToolUsed):
+                tools += 1
+                self._view.tool(event.name, event.arguments)
+        cited = {title: titles[title] for title in _citations(text, titles)}
+        answer = Answer(
+            question=question,
+            text=text.strip(),
+            cited=cited,
+            tools=tools,
+            first_word=first,
+            seconds=time.perf_counter() - started,
+        )
+        self._view.answered(answer)
+        return answer
+
+    def _nothing_left(self) -> str:
+        reasons = "; ".join(f"{skipped.location}: {skipped.reason}" for skipped in self._skipped[:5])
+        return (
+            f"expected at least one document with text, got none ({reasons or 'the folder is empty'}); "
+            "name a folder, file or URL of HTML, Markdown, reStructuredText or text"
+        )
+
+
+def _citations(text: str, titles: Iterable[str]) -> list[str]:
+    """Return the titles that a text cites, in the order of their first citation."""
+    places = ((text.find(f"[{title}]"), title) for title in titles)
+    return [title for place, title in sorted(places) if place >= 0]

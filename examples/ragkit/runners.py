@@ -1,0 +1,208 @@
+"""Where steps run: on hybridrt, or, for comparison, on asyncio's default executor.
+
+A program of your own needs none of this: it awaits its steps. The seam is here so that `--compare`
+runs the very same job on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, Protocol, TypeVar
+
+import hybridrt
+
+from .values import Cost, PoolCost, Resize, StepCost
+
+__all__ = ["OnDefaultExecutor", "OnHybridrt", "Runner", "Step"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
+
+
+class Step(Protocol[P, R_co]):
+    """A function under `@offload`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]: ...
+
+    def sync(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class Runner(Protocol):
+    """Runs steps and knows what they cost."""
+
+    async def call(self, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run one step off the loop."""
+
+    async def map(
+        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
+    ) -> list[R]:
+        """Run a coroutine function over items, `limit` at a time; results keep their order."""
+
+    def cost(self) -> Cost:
+        """Return what was measured so far."""
+
+
+class OnHybridrt:
+    """The job's real home."""
+
+    def __init__(self, runtime: hybridrt.Runtime) -> None:
+        self._runtime = runtime
+
+    async def call(self, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Await the step: that is all there is to do."""
+        return await step(*args, **kwargs)
+
+    async def map(
+        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
+    ) -> list[R]:
+        """As `Runtime.map`."""
+        return await self._runtime.map(function, items, limit=limit)
+
+    def cost(self) -> Cost:
+        """Return what the runtime measured by itself."""
+        statistics = self._runtime.statistics()
+        steps = tuple(
+            StepCost(
+                name=function.name.rsplit(":", 1)[-1],
+                calls=function.calls,
+                failed=function.failed,
+                wall=function.wall,
+                cpu=function.cpu,
+                queue_wait=function.queue_wait,
+            )
+            for function in statistics.functions
+        )
+        return Cost(executor="hybridrt", steps=steps, pool=_pool_cost(statistics))
+
+
+def _pool_cost(statistics: hybridrt.Statistics) -> PoolCost:
+    decisions = tuple(
+        Resize(
+            at=decision.at,
+            workers=decision.workers,
+            previous=decision.previous,
+            reason=str(decision.reason),
+            queued=decision.queued,
+            running=decision.running,
+        )
+        for decision in statistics.decisions
+    )
+    delay = statistics.loop_delay
+    return PoolCost(
+        policy=statistics.policy,
+        workers=statistics.workers,
+        max_workers=statistics.max_workers,
+        overdrafts=statistics.overdrafts,
+        decisions=decisions,
+        loop_delay=None if delay is None else (delay.p50, delay.p99, delay.max, delay.window),
+    )
+
+
+@dataclass(slots=True)
+class _Sums:
+    calls: int = 0
+    failed: int = 0
+    wall: float = 0.0
+    cpu: float = 0.0
+    queue_wait: float = 0.0
+
+
+@dataclass(slots=True)
+class OnDefaultExecutor:
+    """`loop.run_in_executor(None, ...)`, with the measuring that hybridrt does by itself.
+
+    Args:
+        lanes: Steps whose calls must not overlap; a lock for each stands in for hybridrt's lanes.
+    """
+
+    lanes: tuple[Step[..., Any], ...] = ()
+    _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
+    _sums: dict[str, _Sums] = field(default_factory=dict)
+    _guard: threading.Lock = field(default_factory=threading.Lock)
+    _threads: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._locks = {id(step): asyncio.Lock() for step in self.lanes}
+
+    async def call(self, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the plain function in the loop's default executor."""
+        submitted = time.perf_counter()
+        lock = self._locks.get(id(step))
+        if lock is None:
+            return await self._submit(submitted, step, *args, **kwargs)
+        async with lock:
+            return await self._submit(submitted, step, *args, **kwargs)
+
+    async def map(
+        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
+    ) -> list[R]:
+        """The same with a semaphore and a task group."""
+        free = asyncio.Semaphore(limit)
+
+        async def one(item: T) -> R:
+            async with free:
+                return await function(item)
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+        return [task.result() for task in tasks]
+
+    def cost(self) -> Cost:
+        """Return the sums so far, the largest CPU time first."""
+        with self._guard:
+            steps = [
+                StepCost(
+                    name=name,
+                    calls=sums.calls,
+                    failed=sums.failed,
+                    wall=sums.wall,
+                    cpu=sums.cpu,
+                    queue_wait=sums.queue_wait,
+                )
+                for name, sums in self._sums.items()
+            ]
+            workers = len(self._threads)
+        pool = PoolCost(policy="fixed", workers=workers, max_workers=_default_max_workers())
+        return Cost(
+            executor="asyncio default executor",
+            steps=tuple(sorted(steps, key=lambda step: -step.cpu)),
+            pool=pool,
+        )
+
+    async def _submit(self, submitted: float, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        def measured() -> R:
+            started, cpu = time.perf_counter(), time.thread_time()
+            failed = True
+            try:
+                result = step.sync(*args, **kwargs)
+                failed = False
+                return result
+            finally:
+                wall, spent = time.perf_counter() - started, time.thread_time() - cpu
+                self._add(step, failed, wall, spent, started - submitted)
+
+        return await asyncio.get_running_loop().run_in_executor(None, measured)
+
+    def _add(self, step: Any, failed: bool, wall: float, cpu: float, queue_wait: float) -> None:
+        with self._guard:
+            self._threads.add(threading.get_ident())
+            sums = self._sums.setdefault(step.__name__, _Sums())
+            sums.calls += 1
+            sums.failed += failed
+            sums.wall += wall
+            sums.cpu += cpu
+            sums.queue_wait += queue_wait
+
+
+def _default_max_workers() -> int:
+    """Return how many threads `ThreadPoolExecutor()` takes on this interpreter and machine."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as executor:
+        return executor._max_workers

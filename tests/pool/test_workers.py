@@ -1,0 +1,335 @@
+"""Workers: hired on demand, kept warm, sent home; those that die, and threads that cannot start."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from concurrent.futures.thread import BrokenThreadPool
+from typing import Any
+
+import pytest
+
+from hybridrt import WorkerLostError
+from hybridrt.pool.call import Call
+from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.pool import Pool
+from hybridrt.pool.worker import Worker
+
+from .conftest import Make, MakePool
+from .support import DEADLINE, Meeting, Stage, make_call, named, until
+
+
+class Killed(BaseException):
+    """Thrown into a worker from outside."""
+
+
+def kill(thread: threading.Thread) -> None:
+    """Throw `Killed` into a thread; it strikes at the thread's next bytecode."""
+    assert thread.ident is not None
+    found = ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Killed))
+    assert found == 1
+
+
+def submit(pool: Pool, fn: Callable[..., Any], *args: Any) -> Any:
+    call = make_call(pool, fn, *args)
+    pool.push(call)
+    return call
+
+
+def spin_until(event: threading.Event) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not event.is_set() and time.monotonic() < deadline:
+        pass
+
+
+# ---------------------------------------------------------------------- coming and going
+
+
+def test_surplus_workers_leave_after_the_idle_timeout_and_the_last_one_stays(
+    make_private: MakePool, meeting: Meeting
+) -> None:
+    pool = make_private(lanes=False, idle_timeout=0.01)
+    calls = [submit(pool, meeting) for _ in range(6)]
+    meeting.wait_for(6)
+    assert len(pool.crew.workers) == 6
+    meeting.end()
+    for call in calls:
+        call.result(DEADLINE)
+    until(lambda: len(pool.crew.workers) == 1, "five of six workers leave")
+    assert submit(pool, threading.current_thread).result(DEADLINE).is_alive()
+
+
+@pytest.mark.parametrize("least", [0, 3])
+def test_as_many_workers_stay_as_min_workers_says(
+    make_private: MakePool, meeting: Meeting, least: int
+) -> None:
+    pool = make_private(lanes=False, idle_timeout=0.01, min_workers=least)
+    calls = [submit(pool, meeting) for _ in range(6)]
+    meeting.wait_for(6)
+    threads = [worker.thread for worker in pool.crew.workers]
+    meeting.end()
+    for call in calls:
+        call.result(DEADLINE)
+    until(lambda: sum(thread.is_alive() for thread in threads) == least, f"all but {least} leave")
+    assert len(pool.crew.workers) == len(pool.crew.idle) == least
+    assert submit(pool, len, "ab").result(DEADLINE) == 2
+
+
+def test_the_worker_used_last_works_next(make_private: MakePool, meeting: Meeting) -> None:
+    """So the surplus at the bottom of the stack gets old enough to leave."""
+    pool = make_private(lanes=False)
+    calls = [submit(pool, meeting) for _ in range(4)]
+    meeting.wait_for(4)
+    meeting.end()
+    for call in calls:
+        call.result(DEADLINE)
+    until(lambda: len(pool.crew.idle) == 4, "all workers park")
+    names = set()
+    for _ in range(20):
+        names.add(submit(pool, threading.current_thread).result(DEADLINE).name)
+        until(lambda: len(pool.crew.idle) == 4, "the worker parks")
+    assert len(names) == 1
+
+
+def test_an_idle_worker_keeps_nothing_of_its_last_call_alive(make_private: MakePool) -> None:
+    class Thing:
+        def __call__(self, *args: Any) -> Any:
+            if args:
+                raise ValueError(args[0])
+            return Thing()
+
+    pool = make_private()
+    fn, argument = Thing(), Thing()
+    result = submit(pool, fn).result(DEADLINE)
+    error = submit(pool, fn, argument).exception(DEADLINE)
+    remains = [weakref.ref(thing) for thing in (fn, argument, result, error)]
+    until(lambda: len(pool.crew.idle) == 1, "the worker parks")
+    gc.disable()
+    try:
+        del fn, argument, result, error
+        until(lambda: not any(ref() for ref in remains), "the call's things die by their reference counts")
+    finally:
+        gc.enable()
+
+
+# ---------------------------------------------------------------------- dying
+
+
+def test_a_call_killed_from_outside_fails_and_its_worker_lives_on(make_private: MakePool) -> None:
+    pool, started, never = make_private(), threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def spins() -> None:
+        threads.append(threading.current_thread())
+        started.set()
+        spin_until(never)
+
+    call = submit(pool, spins)
+    assert started.wait(DEADLINE)
+    kill(threads[0])
+    assert isinstance(call.exception(DEADLINE), Killed)
+    until(lambda: pool.crew.idle, "the worker parks")
+    assert submit(pool, threading.current_thread).result(DEADLINE) is threads[0]
+
+
+def test_calls_of_a_worker_killed_while_parked_run_on_another(make_private: MakePool) -> None:
+    """It hears of it when it is woken, with a call in its hands that it has not claimed."""
+    hook = threading.excepthook
+    threading.excepthook = lambda _: None
+    try:
+        pool = make_private(lanes=False)
+        first = submit(pool, threading.current_thread).result(DEADLINE)
+        until(lambda: pool.crew.idle, "the worker parks")
+        kill(first)
+        second = submit(pool, threading.current_thread).result(DEADLINE)
+        first.join(DEADLINE)
+        assert second is not first
+        assert not first.is_alive()
+        assert [worker.thread for worker in pool.crew.workers] == [second]
+        assert pool.busy == 0 or pool.crew.workers
+    finally:
+        threading.excepthook = hook
+
+
+def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
+    make_private: MakePool, meeting: Meeting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies outside of the user's function, where nothing else catches."""
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    pool = make_private(lanes=False, max_workers=2)
+    neighbour = submit(pool, meeting, "fine")
+    meeting.wait_for(1)
+    execute = Worker._execute
+
+    def dies_once(worker: Worker, call: Call) -> None:
+        monkeypatch.setattr(Worker, "_execute", execute)
+        call.started_ns = worker.crew.wall_ns()
+        worker.call = call
+        raise Killed
+
+    monkeypatch.setattr(Worker, "_execute", dies_once)
+    lost, next_one = submit(pool, named("lost")), submit(pool, named("next"))
+    error = lost.exception(DEADLINE)
+    assert isinstance(error, WorkerLostError)
+    assert "lost" in str(error)
+    assert next_one.result(DEADLINE) == ()
+    meeting.end()
+    assert neighbour.result(DEADLINE) == "fine"
+    until(lambda: pool.busy == 0, "everything is given back")
+    assert (pool.tally.completed, pool.tally.failed) == (2, 1)
+    assert all(row.unjudged == 0 for row in pool.profiles._by_key.values())
+
+
+# ---------------------------------------------------------------------- threads that cannot start
+
+
+def test_where_no_thread_can_start_submit_raises_and_the_call_is_not_accepted(stage: Stage) -> None:
+    stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
+    call = make_call(stage.pool, named("nobody"))
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        stage.pool.push(call)
+    assert (stage.pool.queued, stage.pool.busy, len(stage.pool.crew.workers)) == (0, 0, 0)
+    assert stage.permits.held == [0, 0, 0, 0]
+    tally = stage.pool.tally
+    assert tally.submitted == tally.completed + tally.failed + tally.cancelled
+    assert stage.pool.profiles.of(named("nobody")).unjudged == 0
+    again = stage.push(named("nobody"))
+    assert stage.running() == [again]
+
+
+def test_a_call_whose_thread_cannot_start_waits_for_the_workers_there_are() -> None:
+    stage = Stage(lanes=False)
+    first = stage.push(named("first"))
+    stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
+    second = stage.push(named("second"))
+    assert stage.running() == [first]
+    stage.end(first)
+    assert stage.running() == [second]
+
+
+def test_a_call_whose_thread_cannot_start_goes_to_a_worker_that_parked_meanwhile() -> None:
+    """The worker found nothing queued, because the call was in the hands of the thread to be started.
+
+    1. A submit hires a worker and lets the lock go. 2. The only other worker ends its call and
+    parks. 3. The thread cannot be started: nobody would ever look at the queue again.
+    """
+    stage = Stage(lanes=False)
+    first = stage.push(named("first"))
+    crew = stage.pool.crew
+    start = crew.start
+
+    def start_late(hired: list[Worker], submitted: Call | None = None) -> None:
+        crew.start = start  # type: ignore[method-assign]
+        stage.end(first)
+        crew.refusals = 1  # type: ignore[attr-defined]
+        start(hired, submitted)
+
+    crew.start = start_late  # type: ignore[method-assign]
+    second = stage.push(named("second"))
+    assert first.done()
+    assert stage.running() == [second]
+
+
+def test_where_two_threads_cannot_start_no_call_is_left_with_nobody() -> None:
+    """Two submitters hire; each sees the other's worker, and neither thread can be started."""
+    stage = Stage(lanes=False)
+    crew = stage.pool.crew
+    calls = [make_call(stage.pool, named(name)) for name in ("first", "second")]
+    hired: list[Worker] = []
+    crew.start = lambda workers, submitted=None: hired.extend(workers)  # type: ignore[method-assign]
+    for call in calls:
+        stage.pool.push(call)
+    del crew.start
+    crew.refusals = 2  # type: ignore[attr-defined]
+    crew.start(hired[:1], calls[0])
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        crew.start(hired[1:], calls[1])
+    assert stage.pool.queued == 0
+    assert isinstance(calls[0].exception(0), RuntimeError)
+    tally = stage.pool.tally
+    assert tally.submitted == tally.completed + tally.failed + tally.cancelled
+
+
+def test_the_executor_passes_the_error_of_the_thread_on(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = make()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            executor.submit(len, "abc")
+    assert executor.submit(len, "abc").result(DEADLINE) == 3
+
+
+# ---------------------------------------------------------------------- the initializer
+
+
+def test_a_failing_initializer_fails_the_queued_calls_and_those_to_come(
+    make: Make, meeting: Meeting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    go = threading.Event()
+
+    def initializer() -> None:
+        assert go.wait(DEADLINE)
+        raise ValueError("no model")
+
+    executor = make(2, initializer=initializer)
+    futures = [executor.submit(meeting) for _ in range(5)]
+    go.set()
+    for future in futures:
+        assert isinstance(future.exception(DEADLINE), BrokenThreadPool)
+    with pytest.raises(BrokenThreadPool):
+        executor.submit(len, "abc")
+    until(lambda: executor.statistics().workers == 0, "the workers leave")
+    statistics = executor.statistics()
+    assert statistics.submitted == 5 == statistics.failed + statistics.cancelled + statistics.completed
+    assert meeting.entered == 0
+
+
+def test_an_initializer_that_fails_later_spares_the_calls_that_run(
+    make: Make, meeting: Meeting, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL + 1)
+    seen: list[int] = []
+
+    def initializer() -> None:
+        seen.append(1)
+        if len(seen) > 1:
+            raise ValueError("one only")
+
+    executor = make(2, initializer=initializer, policy="paper")
+    first = executor.submit(meeting, "first")
+    meeting.wait_for(1)
+    second = executor.submit(meeting, "second")
+    assert isinstance(second.exception(DEADLINE), BrokenThreadPool)
+    meeting.end()
+    assert first.result(DEADLINE) == "first"
+
+
+# ---------------------------------------------------------------------- thread hooks
+
+
+def test_thread_hooks_run_in_each_workers_thread_at_its_start_and_end(make: Make, meeting: Meeting) -> None:
+    started: list[str] = []
+    stopped: list[str] = []
+    hooks = Hooks(
+        on_thread_start=lambda: started.append(threading.current_thread().name),
+        on_thread_stop=lambda: stopped.append(threading.current_thread().name),
+    )
+    executor = make(4, policy="paper", hooks=hooks)
+    for _ in range(3):
+        executor.submit(meeting)
+    meeting.wait_for(3)
+    assert len(started) == 3
+    assert stopped == []
+    meeting.end()
+    executor.shutdown()
+    assert sorted(stopped) == sorted(started)
