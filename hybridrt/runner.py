@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from hybridrt.runtime import Runtime
+from hybridrt.runtime import CLEAN_UP, Runtime
 
 __all__ = ["run"]
+
+logger = logging.getLogger("hybridrt")
 
 T = TypeVar("T")
 LoopName = Literal["auto", "asyncio", "uvloop"]
@@ -40,35 +43,69 @@ def run(
     if not inspect.iscoroutine(main):
         raise TypeError(f"run needs a coroutine, as in run(main()), got {main!r}")
     try:
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("run cannot be called from a running event loop; await main instead")
         factory = _loop_factory(loop)
         runtime = Runtime(**options)
     except BaseException:
         main.close()
         raise
+    supervisor = _Supervisor(main, runtime)
     with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
         try:
-            result: T = runner.run(_supervise(main, runtime))
+            result: T = runner.run(supervisor.run())
             return result
-        except BaseException:
-            runtime._hurry()
+        except KeyboardInterrupt:
+            supervisor.hurry()
             raise
 
 
-async def _supervise(main: Coroutine[Any, Any, T], runtime: Runtime) -> T:
-    """Run `main` in a task of its own, so that a deadline can end its wait for a stuck call."""
-    async with runtime:
-        task = asyncio.get_running_loop().create_task(main)
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task}, timeout=runtime._time_left())
-            if not task.done():
-                runtime._leave_behind()
-                await asyncio.wait({task}, timeout=1.0)
-            if not task.done() or task.cancelled():
-                raise
-        return task.result()
+class _Supervisor(Generic[T]):
+    """Runs `main` in a task of its own, so that a deadline can end its wait for a stuck call."""
+
+    def __init__(self, main: Coroutine[Any, Any, T], runtime: Runtime) -> None:
+        self._main = main
+        self._runtime = runtime
+        self._task: asyncio.Task[T] | None = None
+
+    async def run(self) -> T:
+        """Return what `main` returns; cancelled, cancel `main` and see it end by the deadline."""
+        async with self._runtime:
+            task = self._task = asyncio.get_running_loop().create_task(self._main)
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                await self._end(task)
+                if not task.done() or task.cancelled() or _leaves(task.exception()):
+                    raise
+            return task.result()
+
+    async def _end(self, task: asyncio.Task[T]) -> None:
+        task.cancel()
+        await asyncio.wait({task}, timeout=self._runtime._time_left())
+        if not task.done():
+            self._runtime._leave_behind()
+            await asyncio.wait({task}, timeout=CLEAN_UP)
+        self._leave_main()
+
+    def hurry(self) -> None:
+        """Wait for nothing any longer: the second Ctrl-C."""
+        self._runtime._hurry()
+        self._leave_main()
+
+    def _leave_main(self) -> None:
+        """Keep the end of the loop from waiting for a `main` that has not heeded its cancelling."""
+        task = self._task
+        if task is None or task.done():
+            return
+        logger.warning("%r goes on although it was cancelled and is left behind", task.get_coro())
+        asyncio._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio itself uses
+
+
+def _leaves(error: BaseException | None) -> bool:
+    """Tell whether the loop has let the error through already, as it does with `sys.exit`."""
+    return isinstance(error, (SystemExit, KeyboardInterrupt))
 
 
 def _loop_factory(loop: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.mapping import bounded_map
+from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.measure.heartbeat import Heartbeat
 from hybridrt.observe.loop_delay import DelayWindow
@@ -36,7 +36,9 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-_runtimes: WeakKeyDictionary[asyncio.AbstractEventLoop, Runtime] = WeakKeyDictionary()
+CLEAN_UP = 1.0
+"""Seconds that tasks have to end in after the deadline, once they are cancelled and their calls given up."""
+_runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
 
 
 class Runtime:
@@ -89,6 +91,8 @@ class Runtime:
         _check_positive("loop_delay_target", loop_delay_target)
         _check_positive("memory_max", memory_max)
         _check_positive("background_max", background_max)
+        if isinstance(shutdown_timeout, bool) or not isinstance(shutdown_timeout, (int, float)):
+            raise TypeError(f"shutdown_timeout is in seconds and must be a number, got {shutdown_timeout!r}")
         if not shutdown_timeout >= 0:
             raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
         self.loop_delay_target = loop_delay_target
@@ -146,6 +150,7 @@ class Runtime:
         self._state = "open"
         self._port = self._make_port(loop)
         set_port(loop, self._port)
+        forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
         self._heartbeat = Heartbeat(loop, self._delays.record, self._port.pool.is_active)
@@ -168,6 +173,9 @@ class Runtime:
         try:
             await self._end_background()
             await self._end_calls()
+            self._leave_behind()
+            if self._background:
+                await asyncio.wait(self._background, timeout=CLEAN_UP)
         finally:
             self._leave_behind()
             self._uninstall()
@@ -201,13 +209,13 @@ class Runtime:
         pool = self._port.pool
         close(pool, closed_error, cancel_queued=True)
         for worker in tuple(pool.crew.workers):
-            worker.leave_behind()
             call = worker.call
-            if call is None:
+            if not worker.leave_behind() or call is None:  # told before, or about to leave
                 continue
+            age = (pool.crew.wall_ns() - call.started_ns) / 1e9
             logger.warning(
-                "%s still runs %.3g s after the runtime began to close, %s; its thread %s is left behind",
-                call.profile.name, self.shutdown_timeout, _position(worker), worker.thread.name,
+                "%s still runs after %.3g s, %s; the runtime closes and leaves its thread %s behind",
+                call.profile.name, age, _position(worker), worker.thread.name,
             )  # fmt: skip
             if isinstance(call, LoopCall):
                 call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
@@ -262,6 +270,8 @@ class Runtime:
             items: An iterable or asynchronous iterable; it may be endless only if `fn` raises.
             limit: Items in work at once, at least 1.
         """
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise TypeError(f"limit is the number of items in work at once, an int, got {limit!r}")
         if limit < 1:
             raise ValueError(f"limit is the number of items in work at once and must be >= 1, got {limit!r}")
         port = self._open_port()
@@ -281,9 +291,11 @@ class Runtime:
         """
         if not inspect.iscoroutine(coro):
             raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
-        if self._state != "open" or len(self._background) >= self.background_max:
+        if self._state != "open":
             coro.close()
-            self._open_port()
+            raise self._not_open()
+        if len(self._background) >= self.background_max:
+            coro.close()
             raise QueueFullError(
                 f"background_max={self.background_max} background tasks run already; await some, or raise it"
             )
@@ -301,10 +313,14 @@ class Runtime:
         )
 
     def _open_port(self) -> Port:
-        if self._state != "open" or self._port is None:
-            remedy = "use it within `async with Runtime()`" if self._state == "new" else "make a new one"
-            raise RuntimeClosedError(f"the runtime is {self._state}, not open; {remedy}")
+        """Return the port; while background tasks drain they may still use it, until the pool refuses."""
+        if self._state not in ("open", "closing") or self._port is None:
+            raise self._not_open()
         return self._port
+
+    def _not_open(self) -> RuntimeClosedError:
+        remedy = "use it within `async with Runtime()`" if self._state == "new" else "make a new one"
+        return RuntimeClosedError(f"the runtime is {self._state}, not open; {remedy}")
 
 
 def install(**options: Any) -> Runtime:

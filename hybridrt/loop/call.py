@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Any
 
-from hybridrt.errors import OffloadTimeoutError
+from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
 from hybridrt.pool.call import Call
 from hybridrt.pool.cancelling import abandon, withdraw
 from hybridrt.pool.future import Outlet
@@ -62,7 +62,6 @@ class LoopCall(Call, asyncio.Future[Any]):
                 f"{name} did not start within its timeout of {timeout} s and was removed", started=False
             )
         elif abandon(self):
-            self.cancel_requested = True
             self._fail(
                 f"{name} still ran after its timeout of {timeout} s; its thread is abandoned", started=True
             )
@@ -79,12 +78,19 @@ class LoopCall(Call, asyncio.Future[Any]):
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the thread any more: fail now."""
         abandon(self)
-        self.cancel_requested = True
         if not self.done():
-            self.set_exception(error)
+            self._end_early(error)
 
     def _fail(self, message: str, *, started: bool) -> None:
-        self.set_exception(OffloadTimeoutError(message, started=started))
+        self._end_early(OffloadTimeoutError(message, started=started))
+
+    def _end_early(self, error: BaseException) -> None:
+        """Fail before the call has ended; a task that was cancelled meanwhile hears of that instead."""
+        if self.cancel_requested:
+            super().cancel(self.cancel_message)
+        else:
+            self.cancel_requested = True
+            self.set_exception(error)
 
     def drop_work(self) -> None:
         """Keep function and arguments: the future lives no longer than the await."""
@@ -99,9 +105,10 @@ class LoopCall(Call, asyncio.Future[Any]):
         self.outlet.put(self)
 
     def drop(self) -> None:
-        """Send the call to its loop to be cancelled there."""
-        self.cancel_requested = True
-        self.outlet.put(self)
+        """Send the call to its loop to fail there: nobody cancelled the task that awaits it."""
+        self.refuse(
+            RuntimeClosedError(f"the runtime closed before {self.profile.name} started; it never runs")
+        )
 
     def settle(self) -> None:
         """Complete the future."""

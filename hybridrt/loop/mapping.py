@@ -20,11 +20,18 @@ async def bounded_map(
     """
     results: dict[int, Any] = {}
     take = _taker(items)
+    failed = False
 
     async def work() -> None:
-        while (taken := await take()) is not None:
+        # A function that never suspends would not notice that it is cancelled: ask before each item.
+        nonlocal failed
+        while not failed and (taken := await take()) is not None:
             index, item = taken
-            results[index] = await apply(item)
+            try:
+                results[index] = await apply(item)
+            except BaseException:
+                failed = True
+                raise
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -34,6 +41,8 @@ async def bounded_map(
         if len(failures.exceptions) > 1:
             raise
         raise failures.exceptions[0] from None
+    if failed:  # by a CancelledError of `apply`, which a group takes for an end in good order
+        raise asyncio.CancelledError("a function of the map was cancelled")
     return [results[index] for index in range(len(results))]
 
 

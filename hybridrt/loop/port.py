@@ -62,6 +62,7 @@ def current_port() -> Port:
 
 def set_port(loop: asyncio.AbstractEventLoop, port: Port | None) -> None:
     """Let the loop's calls go through `port`; None goes back to the private executor."""
+    forget_closed(_ports)
     if port is None:
         _ports.pop(loop, None)
     else:

@@ -29,6 +29,11 @@ class ExecutorCall(LoopCall):
     abandon_on_cancel = True
     patient = False
 
+    def drop(self) -> None:
+        """Send the call to its loop to be cancelled there, as `shutdown(cancel_futures=True)` does."""
+        self.cancel_requested = True
+        self.outlet.put(self)
+
 
 def _make_call(caller: FrameType) -> Call:
     loop = asyncio._get_running_loop()

@@ -241,7 +241,7 @@ class LaneAdmission:
 
     def lacks_permit(self) -> bool:
         """Tell whether a queued call needs a permit."""
-        return bool(self._short or self._long or self._free or self._unknown)
+        return bool(self._short or self._long or self._free) or any(self._unknown.values())
 
     def governed(self) -> int:
         """Return the length of the waiting lane."""

@@ -38,7 +38,8 @@ def withdraw(call: Call) -> bool:
 def _unqueue(pool: Pool, call: Call) -> bool:
     place, call.place = call.place, None
     if call.state == ASSIGNED:
-        assert isinstance(place, deque)
+        if not isinstance(place, deque):  # an earlier cancel found it claimed
+            return False
         try:
             place.remove(call)
         except ValueError:  # claimed
@@ -64,7 +65,7 @@ def abandon(call: Call) -> bool:
         call.abandoned = True
         pool.tally.abandoned += 1
         holder = pool.crew.holder_of(call)
-        if holder is not None and not holder.deserted:
+        if holder is not None and not (holder.deserted or holder.resolves):
             holder.deserted = True
             pool.deserted += 1
             pool.waiting -= holder.waits

@@ -43,35 +43,38 @@ def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool) -> list[Call]:
         pool.refusal = pool.refusal or refusal
         pool.draining = True
         if drop_queued:
-            dropped = _drop_queued(pool)
-            touched = {other: None for call in dropped for other in pool.leave_gates_locked(call)}
-            hired = [worker for other in touched for worker in other.dispatch_locked()]
+            dropped = _take_queued(pool)
+            hired = _cancel(pool, dropped)
         if not pool.queued:
             pool.crew.dismiss_idle()
     for call in dropped:
         call.drop_work()
     pool.crew.start(hired)
+    pool.crew.gone()
     return dropped
 
 
-def _drop_queued(pool: Pool) -> list[Call]:
+def _take_queued(pool: Pool) -> list[Call]:
     for call in pool.at_gates:
         assert isinstance(call.place, OrderedDict)
         del call.place[call]
-    dropped = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
+    taken = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
     for container in (pool.resolve_lane, pool.at_gates, pool.backlog):
         container.clear()
-    for call in dropped:
-        _cancel(call)
-    pool.tally.cancelled += len(dropped)
     pool.queued = 0
     pool.interpreter.starved.pop(pool, None)
-    return dropped
+    return taken
 
 
-def _cancel(call: Call) -> None:
-    call.place = None
-    call.state = CANCELLED
+def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
+    """Cancel calls taken out of the queue; return workers for what their gates let through."""
+    for call in calls:
+        call.place = None
+        call.state = CANCELLED
+        _unjudge(call)
+    pool.tally.cancelled += len(calls)
+    touched = {other: None for call in calls for other in pool.leave_gates_locked(call)}
+    return [worker for other in touched for worker in other.dispatch_locked()]
 
 
 def break_down(pool: Pool, worker: Worker) -> None:
@@ -79,30 +82,36 @@ def break_down(pool: Pool, worker: Worker) -> None:
     dropped = _stop(pool, broken_error, drop_queued=True)
     with pool.interpreter.lock:
         pool.refusal = broken_error
-        while worker.batch:
-            call = worker.batch.popleft()
-            _cancel(call)
-            dropped.append(call)
+        given = list(worker.batch)
+        worker.batch.clear()
+        hired = _cancel(pool, given)
         pool.end_stint_locked(worker)
-    for call in dropped:
+    pool.crew.start(hired)
+    for call in dropped + given:
         call.refuse(broken_error())
 
 
-def not_started(worker: Worker) -> Call | None:
-    """A hired worker's thread could not be started. Return its call if nobody is left to run it."""
+def not_started(worker: Worker) -> list[Call]:
+    """A hired worker's thread could not be started. Return the calls that nobody is left to run.
+
+    What it was hired for goes to a worker that has parked meanwhile, waits for one that is busy, or
+    for one that another thread is about to start; without any of these, all that is queued is lost.
+    """
     pool = worker.pool
     with pool.interpreter.lock:
         pool.crew.workers.discard(worker)
         pool.end_stint_locked(worker)
+        _queue_again(pool, worker)
         if pool.crew.workers:
-            _queue_again(pool, worker)
-            return None
-        call = worker.batch.pop() if worker.batch else None
-        if call is not None:
-            _unjudge(call)
-            _cancel(call)
-            pool.leave_gates_locked(call)
-    return call
+            pool.dispatch_to_idle_locked()
+            return []
+        lost = _take_queued(pool)
+        hired = _cancel(pool, lost)
+    for call in lost:
+        call.drop_work()
+    pool.crew.start(hired)
+    pool.crew.gone()
+    return lost
 
 
 def worker_left(worker: Worker, call: Call | None) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from concurrent.futures import thread as stdlib_threads
-from threading import Thread
+from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -95,12 +95,12 @@ class Crew:
             try:
                 worker.start()
             except RuntimeError as error:
-                orphan = not_started(worker)
-                if orphan is None:
-                    continue
-                if orphan is submitted:
+                lost = not_started(worker)
+                for call in lost:
+                    if call is not submitted:
+                        call.refuse(error)
+                if submitted in lost:
                     raise
-                orphan.refuse(error)
 
     def park(self, worker: Worker) -> None:
         """Put a worker without a call on the stack; it waits for its bell next."""
@@ -172,6 +172,23 @@ class Crew:
                 self.on_empty.append(waiter)
                 return
         waiter()
+
+    def join(self) -> None:
+        """Wait until a draining pool has no call and no thread any more.
+
+        Raises:
+            RuntimeError: The calling thread is one of them.
+        """
+        self._join_threads()  # raises in a worker of its own, which would wait for ever below
+        emptied = Event()
+        self.when_empty(emptied.set)
+        emptied.wait()
+        self._join_threads()
+
+    def _join_threads(self) -> None:
+        for thread in list(self.threads):
+            if thread.is_alive():  # one that has not started, or never will, cannot be joined
+                thread.join()
 
     def _is_empty(self) -> bool:
         # A queued call without a worker waits for a gate or a permit that another pool holds.

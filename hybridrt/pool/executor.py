@@ -22,7 +22,7 @@ from hybridrt.control.window import Limits, Policy
 from hybridrt.measure.host import memory_limit
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import QUEUED, Call
-from hybridrt.pool.closing import close
+from hybridrt.pool.closing import broken_error, close
 from hybridrt.pool.crew import Crew, interpreter_exits
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
@@ -77,7 +77,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         initargs: Arguments of `initializer`.
         min_workers: Idle threads that stay, 0 or more, and the least size of the `paper` policy.
         policy: "demand", or "paper" for the published controller.
-        queue_max: Queued calls at most; None for no bound. `submit` then raises `QueueFullError`.
+        queue_max: Queued calls at most, at least 1; None for no bound. `submit` then raises `QueueFullError`.
         context: "copy" runs each call in a copy of the submitter's context variables, "none" in
             the thread's own. None: "none" with an initializer, whose state a copy would hide.
         idle_timeout: Seconds a thread waits for a call before it leaves.
@@ -114,7 +114,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         _check_choice("policy", policy, get_args(PolicyName))
         _check_choice("context", context, ("copy", "none", None))
         if queue_max is not None:
-            _check_range("queue_max", queue_max, 0, None)
+            _check_range("queue_max", queue_max, 1, None)
         _check_range("idle_timeout", idle_timeout, 0, None)
         # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
         self._policy_name: PolicyName = policy
@@ -175,8 +175,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         """
         close(self._pool, _shut_down_error, cancel_queued=cancel_futures)
         if wait:
-            for thread in list(self._pool.crew.threads):
-                thread.join()
+            self._pool.crew.join()
 
     # ------------------------------------------------------------------ beyond it
 
@@ -193,6 +192,10 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     @property
     def _threads(self) -> set[Any]:  # type: ignore[override]
         return {worker.thread for worker in tuple(self._pool.crew.workers)}
+
+    @property
+    def _broken(self) -> bool | str:  # type: ignore[override]
+        return str(broken_error()) if self._pool.refusal is broken_error else False
 
     @property
     def _shutdown(self) -> bool:  # type: ignore[override]

@@ -73,12 +73,12 @@ class ThreadCall(Call, Future[Any]):
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what the call raised, waiting for it; see the class for a wait inside a worker.
 
-        asyncio before 3.12 copies it into a loop's future, which refuses `StopIteration`, and
+        asyncio up to 3.12.1 copies it into a loop's future, which refuses `StopIteration`, and
         whoever awaits it hangs. So it is wrapped there; `result()` still raises the original.
         """
         self._help(timeout)
         error = super().exception(timeout)
-        if not (isinstance(error, StopIteration) and sys.version_info < (3, 12)):
+        if not (isinstance(error, StopIteration) and sys.version_info < (3, 13)):
             return error
         wrapped = RuntimeError(
             "StopIteration interacts badly with generators and cannot be raised into a Future"

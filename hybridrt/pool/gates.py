@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakSet, WeakValueDictionary
 
 from hybridrt.pool.call import Call
 
-__all__ = ["Gate", "lane_gate"]
+__all__ = ["Gate", "lane_gate", "start_gates_clean"]
+
+_gates: WeakSet[Gate] = WeakSet()
 
 
 class Gate:
@@ -25,6 +27,11 @@ class Gate:
         self.limit = limit
         self.name = name
         self.owner = owner  # keeps its identity from being given to another object
+        self.start_clean()
+        _gates.add(self)
+
+    def start_clean(self) -> None:
+        """Begin with nobody inside and nobody waiting."""
         self.active = 0
         self.waiting: OrderedDict[Call, None] = OrderedDict()
 
@@ -45,6 +52,12 @@ class Gate:
         call, _ = self.waiting.popitem(last=False)
         call.place = None
         return call
+
+
+def start_gates_clean() -> None:
+    """Open all gates in a forked child, where those who went in will never come out."""
+    for gate in list(_gates):
+        gate.start_clean()
 
 
 _lanes: WeakValueDictionary[Any, Gate] = WeakValueDictionary()

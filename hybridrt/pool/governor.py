@@ -262,7 +262,8 @@ class Governor:
 def _usual_wall_ns(pools: list[Pool]) -> int:
     """Return how long the calls that hold permits now usually take, the longest of them."""
     workers = (worker for pool in pools for worker in pool.crew.workers if worker.permit)
-    return max((worker.call.profile.wall_mean_ns for worker in workers if worker.call is not None), default=0)
+    calls = [worker.call for worker in workers]  # read once: workers end calls without the lock
+    return max((call.profile.wall_mean_ns for call in calls if call is not None), default=0)
 
 
 def start(hired: list[Worker]) -> None:

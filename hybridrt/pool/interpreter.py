@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 from hybridrt.clock import Clock, SystemClock
 from hybridrt.measure.host import gil_enabled, usable_cores
+from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.permits import Permits
 
@@ -68,11 +69,16 @@ def _after_fork_in_parent() -> None:
     shared.lock.release()
 
 
+def _after_fork_in_child() -> None:
+    start_gates_clean()
+    shared.start_clean()
+
+
 if hasattr(os, "register_at_fork"):
     # The lock is held across the fork, so that the child copies no half-done change; the child
     # gets a new one, because the threads that would release the old one are not there.
     os.register_at_fork(
         before=_before_fork,
         after_in_parent=_after_fork_in_parent,
-        after_in_child=shared.start_clean,
+        after_in_child=_after_fork_in_child,
     )

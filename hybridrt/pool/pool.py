@@ -208,6 +208,14 @@ class Pool:
             self.interpreter.starved.pop(self, None)
         return hired
 
+    def dispatch_to_idle_locked(self) -> None:
+        """Assign calls that may start to parked workers, as far as there are any."""
+        while self.crew.idle and self.queued:
+            call = self._take()
+            if call is None:
+                break
+            self.assign_locked(call)
+
     def assign_locked(self, call: Call) -> list[Worker]:
         """Give a call to a parked worker, or to a new one, which is returned."""
         crew = self.crew
@@ -317,8 +325,8 @@ class Pool:
         if worker.resolves:
             worker.resolves = False
             self.resolving -= 1
-            return
-        self.busy -= 1
+        else:
+            self.busy -= 1
         if worker.permit:
             self.interpreter.permits.give_back(worker.permit)
             worker.permit = NONE
@@ -351,8 +359,10 @@ class Pool:
         if last is not None:
             if self.queued:
                 hired += last.dispatch_locked()
-            elif self.crew.stopping():
-                self.crew.dismiss_idle()
+            else:
+                starved.pop(self, None)
+                if self.crew.stopping():
+                    self.crew.dismiss_idle()
         return hired
 
     def leave_gates_locked(self, call: Call) -> dict[Pool, None]:

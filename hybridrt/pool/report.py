@@ -8,6 +8,7 @@ from hybridrt.observe.functions import blocking_ratio
 from hybridrt.values import RunningCall, Statistics
 
 if TYPE_CHECKING:
+    from hybridrt.pool.call import Call
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
@@ -19,7 +20,9 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
     now = pool.interpreter.clock.wall_ns()
     tally = pool.tally
     with pool.interpreter.lock:
-        running = [_running(worker, now) for worker in pool.crew.workers if worker.call is not None]
+        # A worker begins and ends a call without the lock: `call` is read once.
+        calls = [(worker, worker.call) for worker in pool.crew.workers]
+        running = [_running(worker, call, now) for worker, call in calls if call is not None]
         functions = pool.profiles.snapshot()
         queued = pool.admission.counts() | {
             "resolve": len(pool.resolve_lane),
@@ -49,9 +52,8 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         )
 
 
-def _running(worker: Worker, now_ns: int) -> RunningCall:
-    call, probe = worker.call, worker.probe
-    assert call is not None
+def _running(worker: Worker, call: Call, now_ns: int) -> RunningCall:
+    probe = worker.probe
     cpu_ns = None if probe is None else probe.cpu_ns()
     return RunningCall(
         name=call.profile.name,

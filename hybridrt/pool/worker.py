@@ -97,9 +97,9 @@ class Worker:
             self.thread.start()
             stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
 
-    def leave_behind(self) -> None:
-        """Let the interpreter exit without waiting for this thread."""
-        stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
+    def leave_behind(self) -> bool:
+        """Let the interpreter exit without waiting for this thread; return whether it would have waited."""
+        return stdlib_threads._threads_queues.pop(self.thread, None) is not None  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------ the thread
 

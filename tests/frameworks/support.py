@@ -13,8 +13,10 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
 
-__all__ = ["PREFIX", "Sight", "framework"]
+__all__ = ["FOREIGN_WARNINGS", "PREFIX", "Sight", "framework"]
 
+FOREIGN_WARNINGS = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+"""For the tests of a framework, which may use what a newer Python deprecates."""
 PREFIX = "tools"
 _request = contextvars.ContextVar("request", default="unset")
 

@@ -9,8 +9,9 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
 
-from .support import Sight, framework
+from .support import FOREIGN_WARNINGS, Sight, framework
 
+pytestmark = FOREIGN_WARNINGS
 tools = framework("langchain_core.tools")
 runnables = framework("langchain_core.runnables")
 BaseTool: Any = tools.BaseTool

@@ -6,8 +6,9 @@ from typing import Any, TypedDict
 
 from hybridrt import AdaptiveThreadPoolExecutor
 
-from .support import Sight, framework
+from .support import FOREIGN_WARNINGS, Sight, framework
 
+pytestmark = FOREIGN_WARNINGS
 graphs = framework("langgraph.graph")
 prebuilt = framework("langgraph.prebuilt")
 functional = framework("langgraph.func")

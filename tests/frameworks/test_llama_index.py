@@ -6,8 +6,9 @@ from typing import Any
 
 from hybridrt import AdaptiveThreadPoolExecutor
 
-from .support import Sight, framework
+from .support import FOREIGN_WARNINGS, Sight, framework
 
+pytestmark = FOREIGN_WARNINGS
 tools = framework("llama_index.core.tools")
 workflow = framework("llama_index.core.workflow")
 

@@ -15,8 +15,9 @@ from aiohttp import web
 
 from hybridrt import AdaptiveThreadPoolExecutor
 
-from .support import Sight, framework
+from .support import FOREIGN_WARNINGS, Sight, framework
 
+pytestmark = FOREIGN_WARNINGS
 agents = framework("agents")
 openai = framework("openai")
 

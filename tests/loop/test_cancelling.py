@@ -13,6 +13,8 @@ from hybridrt import Runtime, check_cancelled, offload
 
 from .support import DEADLINE, Gate, eventually, hold, queued, sole_worker, turns
 
+ABANDONED_OR_NOT = pytest.mark.parametrize("abandon", [False, True], ids=["awaited", "abandoned"])
+
 # ---------------------------------------------------------------------- queued
 
 
@@ -40,9 +42,7 @@ async def test_it_leaves_the_queue_in_the_instant_of_cancel() -> None:
         tasks[1].cancel()
         assert (queued(runtime), runtime.statistics().cancelled) == (2, 1)
         gate.release()
-        while not holding.done():  # the loop does not hear of the cancelling before the worker is free
-            await asyncio.sleep(0)
-        await asyncio.wait(tasks)
+        await asyncio.wait([holding, *tasks])
         assert ran == [0, 2]
 
 
@@ -232,8 +232,10 @@ async def test_abandoned_calls_count_against_the_hard_limit() -> None:
 # ---------------------------------------------------------------------- the error of a call nobody waits for
 
 
-@pytest.mark.parametrize("abandon", [False, True], ids=["awaited", "abandoned"])
-async def test_the_error_of_a_cancelled_call_is_logged(abandon: bool, caplog: pytest.LogCaptureFixture) -> None:
+@ABANDONED_OR_NOT
+async def test_the_error_of_a_cancelled_call_is_logged(
+    abandon: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     def fail_late(gate: Gate) -> None:
         gate()
         raise LookupError("lost otherwise")
@@ -257,8 +259,10 @@ async def test_the_error_of_a_cancelled_call_is_logged(abandon: bool, caplog: py
 # ---------------------------------------------------------------------- check_cancelled
 
 
-@pytest.mark.parametrize("abandon", [False, True], ids=["awaited", "abandoned"])
-async def test_check_cancelled_raises_once_nobody_waits(abandon: bool, caplog: pytest.LogCaptureFixture) -> None:
+@ABANDONED_OR_NOT
+async def test_check_cancelled_raises_once_nobody_waits(
+    abandon: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     seen: list[str] = []
 
     def work(gate: Gate) -> None:
@@ -366,12 +370,16 @@ async def test_a_failing_task_group_withdraws_its_queued_calls() -> None:
 
     async with sole_worker() as runtime, Gate() as gate:
         await hold(runtime, gate)
-        with pytest.raises(ExceptionGroup):
+
+        async def together() -> None:
             async with asyncio.TaskGroup() as group:
                 for n in range(5):
                     group.create_task(runtime.offload(ran.append, n))
                 await turns()
                 group.create_task(fail())
+
+        with pytest.raises(ExceptionGroup):
+            await together()
         assert queued(runtime) == 0
         gate.release()
         await runtime.offload(int)

@@ -69,7 +69,7 @@ async def test_it_runs_in_another_thread() -> None:
 
 
 async def test_the_decorator_takes_options() -> None:
-    @offload(pure=True, where="thread", timeout=30.0, queue_timeout=30, limit=2, lane="a", abandon_on_cancel=True)
+    @offload(pure=True, where="thread", timeout=30.0, queue_timeout=30, limit=2, lane="a")
     def triple(number: int) -> int:
         return 3 * number
 

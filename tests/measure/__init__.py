@@ -1,1 +1,1 @@
-"""What is measured of the host, of threads and of the loop."""
+"""What is measured of the host and of threads."""

@@ -1,1 +1,1 @@
-"""Function profiles, the names behind wrappers, loop delay."""
+"""Function profiles, and the names behind wrappers."""

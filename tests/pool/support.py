@@ -15,11 +15,12 @@ from typing import Any
 
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.window import Limits, Policy
+from hybridrt.errors import WorkerLostError
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
-from hybridrt.pool.call import RUNNING, Call
+from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import worker_left
 from hybridrt.pool.crew import Crew
-from hybridrt.pool.ending import finish, finish_and_begin_next
+from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import Interpreter
@@ -92,7 +93,7 @@ class StillCrew(Crew):
         real, hired = hired[: self.refusals], hired[self.refusals :]
         self.refusals -= len(real)
         for worker in real:
-            worker.start = _refuse  # type: ignore[method-assign]
+            worker.thread.start = _refuse  # type: ignore[method-assign]
         super().start(real, submitted)
 
 
@@ -169,6 +170,7 @@ class Stage:
         self.permits = self.interpreter.permits
         self.pool = self.add_pool(lanes=self.lanes, **self.options)
         self.calls: list[ThreadCall] = []
+        self._batches: dict[Worker, list[ThreadCall]] = {}
 
     def add_pool(self, **options: Any) -> Pool:
         """Return one more pool under the same budget."""
@@ -185,13 +187,15 @@ class Stage:
         return fn
 
     def push(self, fn: Callable[..., Any], *args: Any, pool: Pool | None = None, **fields: Any) -> ThreadCall:
-        """Submit a call of `fn`."""
+        """Submit a call of `fn`; whoever gets it claims it at once, unless `late`."""
+        late = fields.pop("late", False)
         call = make_call(pool or self.pool, fn, *args)
         for name, value in fields.items():
             setattr(call, name, value)
         call.pool.push(call)
         self.calls.append(call)
-        self.work()
+        if not late:
+            self.work()
         return call
 
     def push_many(self, count: int, fn: Callable[..., Any], pool: Pool | None = None) -> list[ThreadCall]:
@@ -217,14 +221,23 @@ class Stage:
     def work(self) -> None:
         """Let every worker with a batch claim the first call in it, as its thread would at once."""
         for pool in list(self.interpreter.pools):
-            for worker in pool.crew.workers:
+            for worker in tuple(pool.crew.workers):
                 if worker.probe is None:
                     worker.probe = FakeProbe(self.clock)  # type: ignore[assignment]
-                if worker.call is None and worker.batch:
+                if worker.call is None and worker.serving:
                     self._claim(worker)
 
     def _claim(self, worker: Worker) -> None:
+        while not worker.batch:  # what it was given was withdrawn
+            worker.pool.begin_next(worker)
+            if not worker.serving:
+                return
         call = worker.batch.popleft()
+        if worker.batch:
+            self._batches[worker] = []
+        self._start(worker, call)
+
+    def _start(self, worker: Worker, call: Call) -> None:
         call.state = RUNNING
         assert worker.probe is not None
         worker.cpu_start_ns = worker.probe.cpu_ns() or 0
@@ -258,6 +271,9 @@ class Stage:
         call.wall_ns = self.clock.now_ns - call.started_ns
         call.cpu_ns = (worker.probe.cpu_ns() or 0) - worker.cpu_start_ns
         worker.call = None
+        if worker in self._batches:
+            self._go_on(worker, call)
+            return
         if quick:
             finish_and_begin_next(call.pool, worker, call)
         else:
@@ -267,11 +283,43 @@ class Stage:
         call.deliver()
         self.work()
 
+    def _go_on(self, worker: Worker, call: Call) -> None:
+        """Take the next call of a batch, or book the batch."""
+        ran = self._batches[worker]
+        ran.append(call)  # type: ignore[arg-type]
+        failed = sum(one.error is not None for one in ran)
+        call.state = DONE
+        call.drop_work()
+        call.deliver()
+        if worker.batch:
+            self._start(worker, worker.batch.popleft())
+            return
+        del self._batches[worker]
+        wall, cpu = sum(one.wall_ns for one in ran), sum(one.cpu_ns for one in ran)
+        least = min(one.wall_ns - one.cpu_ns for one in ran)
+        finish_batch(call.pool, worker, call.profile, len(ran), failed, wall, cpu, 0, least)
+        self.work()
+
+    def help(self, helper: Call, call: Call) -> bool:
+        """Let the worker of a running call run a queued one inside it; return whether it may."""
+        if not call.pool.claim_for_help(self.worker_of(helper), call):
+            return False
+        call.started_ns = self.clock.now_ns
+        call.wall_ns = call.cpu_ns = 0
+        finish_helped(call.pool, call)
+        call.drop_work()
+        call.deliver()
+        self.work()
+        return True
+
     def kill(self, call: Call) -> None:
         """Let the worker's thread die in the middle of its call."""
         worker = self.worker_of(call)
         worker.call = None
+        call.error = WorkerLostError("killed by the test")
         worker_left(worker, call)
+        call.drop_work()
+        call.deliver()
         self.work()
 
     def running(self, pool: Pool | None = None) -> list[ThreadCall]:

@@ -8,9 +8,12 @@ import pytest
 
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.window import Limits, State, Window
+from hybridrt.pool.closing import close, closed_error
+from hybridrt.pool.interpreter import Interpreter
+from hybridrt.testing import ManualClock
 from hybridrt.values import Kind, Reason
 
-from .support import MS, Stage, named
+from .support import DEADLINE, MS, Meeting, Stage, make_call, make_pool, named, until
 
 
 @dataclass
@@ -196,3 +199,39 @@ def test_the_paper_knows_no_lanes() -> None:
     assert stage.running() == calls
     assert stage.permits.held == [0, 0, 0, 0]
     assert stage.pool.admission.counts() == {"queue": 0}
+
+
+# ---------------------------------------------------------------------- the same with real threads
+
+
+def test_the_paper_on_real_threads_grows_with_waiting_calls_and_retires_threads(meeting: Meeting) -> None:
+    clock = ManualClock()
+    interpreter = Interpreter(clock)
+    interpreter.governor.parked = False  # the test steps
+    pool = make_pool(interpreter, lanes=False, policy=PaperPolicy())
+
+    def close_window() -> None:
+        clock.advance(0.5)
+        interpreter.governor.step(clock.now_ns, 0, prompt=True)
+
+    calls = [make_call(pool, meeting, number) for number in range(30)]
+    for call in calls:
+        pool.push(call)
+    meeting.wait_for(4)
+    for size in range(5, 9):
+        for _ in range(3):
+            close_window()
+        meeting.wait_for(size)
+        assert len(pool.crew.workers) == size
+    assert meeting.inside == 8
+    meeting.end()
+    assert [call.result(DEADLINE) for call in calls] == list(range(30))
+    until(lambda: len(pool.crew.idle) == 8, "all workers park")
+    threads = list(pool.crew.threads)
+    for _ in range(6):
+        close_window()
+    until(lambda: sum(thread.is_alive() for thread in threads) == 4, "four of eight threads retire")
+    assert pool.sizing.state.workers == 4
+    close(pool, closed_error, cancel_queued=True)
+    for thread in threads:
+        thread.join(DEADLINE)

@@ -17,6 +17,7 @@ import pytest
 from hybridrt import WorkerLostError
 from hybridrt.pool.call import Call
 from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
 
@@ -100,8 +101,10 @@ def test_an_idle_worker_keeps_nothing_of_its_last_call_alive(make_private: MakeP
     class Thing:
         def __call__(self, *args: Any) -> Any:
             if args:
-                raise ValueError(args[0])
+                raise Refusal(args[0])
             return Thing()
+
+    class Refusal(Exception): ...  # unlike the built-in ones it can be referred to weakly
 
     pool = make_private()
     fn, argument = Thing(), Thing()
@@ -188,7 +191,7 @@ def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
 # ---------------------------------------------------------------------- threads that cannot start
 
 
-def test_where_no_thread_can_start_submit_raises_and_the_call_is_not_accepted(stage: Stage) -> None:
+def test_where_no_thread_can_start_submit_raises_and_nothing_is_left_behind(stage: Stage) -> None:
     stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
     call = make_call(stage.pool, named("nobody"))
     with pytest.raises(RuntimeError, match="can't start new thread"):
@@ -261,6 +264,7 @@ def test_the_executor_passes_the_error_of_the_thread_on(make: Make, monkeypatch:
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
+    monkeypatch.setattr(shared.governor, "parked", False)  # it would be refused its thread, too
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="can't start new thread"):

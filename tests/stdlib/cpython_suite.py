@@ -1,6 +1,6 @@
 """Run CPython's own thread-pool tests on our executor, in a process of their own.
 
-    python -m tests.stdlib.cpython_suite MODULE POLICY
+    python -m tests.stdlib.cpython_suite PART POLICY
 
 `concurrent.futures.ThreadPoolExecutor` is replaced before CPython's tests are imported, so that
 their mixins and the interpreters that they start find our class under that name. Prints what came
@@ -27,6 +27,16 @@ from hybridrt.values import PolicyName
 
 PACKAGE = "test.test_concurrent_futures"
 FOLDER = "CPYTHON_TESTS"
+
+PARTS = {
+    "test_thread_pool": "ExecutorTest",
+    "test_shutdown": "ShutdownTest",
+    "test_init": "InitializerTest",
+    "test_wait": "WaitTest",
+    "test_as_completed": "AsCompletedTest",
+}
+"""The modules of CPython's package, and what the names of their test cases contain; in 3.11 the
+package is one module, and the names alone tell the parts apart."""
 
 _THREADS = (
     "counts `_threads` right after submitting; ours start as the calls before them are seen to wait, "
@@ -77,24 +87,25 @@ def _folder() -> dict[str, str]:
 
 
 def _is_package() -> bool:
-    """Tell whether the tests are a package; in 3.11 they are one module."""
+    """Tell whether the tests are a package, as they are from 3.12 on."""
     spec = importlib.util.find_spec(PACKAGE)
     return spec is not None and spec.submodule_search_locations is not None
 
 
-def cases(module: ModuleType) -> Iterator[type[unittest.TestCase]]:
-    """Yield the test cases that run on the substituted class."""
+def cases(module: ModuleType, part: str) -> Iterator[type[unittest.TestCase]]:
+    """Yield the test cases of a part that run on the substituted class."""
     for value in vars(module).values():
         if not isinstance(value, type) or not issubclass(value, unittest.TestCase):
             continue
-        if getattr(value, "executor_type", None) is concurrent.futures.ThreadPoolExecutor:
+        on_ours = getattr(value, "executor_type", None) is concurrent.futures.ThreadPoolExecutor
+        if on_ours and PARTS[part] in value.__name__:
             yield value
 
 
-def select(module: ModuleType) -> unittest.TestSuite:
-    """Return the tests of a module, without those that look inside the class."""
+def select(module: ModuleType, part: str) -> unittest.TestSuite:
+    """Return the tests of a part, without those that look inside the class."""
     loader = unittest.defaultTestLoader
-    names = [(case, name) for case in cases(module) for name in loader.getTestCaseNames(case)]
+    names = [(case, name) for case in cases(module, part) for name in loader.getTestCaseNames(case)]
     return unittest.TestSuite(case(name) for case, name in names if name not in PRIVATE)
 
 
@@ -104,7 +115,7 @@ def run(part: str, policy: PolicyName) -> dict[str, Any]:
     support.verbose = False  # it prints between the lines of our output
     module = load(part, policy)
     _stop_the_governor_before_threads_are_counted()
-    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2).run(select(module))
+    result = unittest.TextTestRunner(stream=sys.stderr, verbosity=2).run(select(module, part))
     return {
         "ran": result.testsRun,
         "failed": {case.id(): text for case, text in result.failures + result.errors},

@@ -1,0 +1,144 @@
+"""`run_in_executor` and `to_thread` on our executor: asyncio gets its future right away."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import threading
+import weakref
+from typing import NoReturn
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, Runtime
+
+from .support import Gate, queued, sole_worker, turns
+
+
+def fail(error: BaseException) -> NoReturn:
+    raise error
+
+
+def is_asyncio() -> bool:
+    return isinstance(asyncio.get_running_loop(), asyncio.BaseEventLoop)
+
+
+async def test_results_and_errors_arrive() -> None:
+    loop = asyncio.get_running_loop()
+    async with Runtime():
+        assert await loop.run_in_executor(None, pow, 2, 8) == 256
+        assert await asyncio.to_thread(sorted, [2, 1], reverse=True) == [2, 1]
+        error = LookupError("x")
+        with pytest.raises(LookupError) as caught:
+            await loop.run_in_executor(None, fail, error)
+        assert caught.value is error
+
+
+async def test_cancelling_a_queued_call_withdraws_it() -> None:
+    ran: list[int] = []
+    async with sole_worker() as runtime, Gate() as gate:
+        holding = asyncio.ensure_future(asyncio.to_thread(gate))
+        await gate.entered()
+        future = asyncio.get_running_loop().run_in_executor(None, ran.append, 1)
+        future.cancel()
+        if not is_asyncio():
+            await turns()  # uvloop passes the cancelling on in its next turn
+        assert (queued(runtime), runtime.statistics().cancelled) == (0, 1)
+        with pytest.raises(asyncio.CancelledError):
+            await future
+        gate.release()
+        await holding
+        assert await asyncio.to_thread(len, "abc") == 3
+        assert ran == []
+
+
+async def test_cancelling_a_running_call_ends_the_await_at_once() -> None:
+    async with Runtime() as runtime, Gate() as gate:
+        task = asyncio.ensure_future(asyncio.to_thread(gate))
+        await gate.entered()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert len(runtime.statistics().running) == 1
+        gate.release()
+
+
+async def test_a_call_that_is_dropped_by_a_shutdown_is_cancelled_as_in_the_stdlib() -> None:
+    executor = AdaptiveThreadPoolExecutor(1)
+    async with Gate() as gate:
+        loop = asyncio.get_running_loop()
+        holding = loop.run_in_executor(executor, gate, "value")
+        await gate.entered()
+        dropped = loop.run_in_executor(executor, int)
+        executor.shutdown(wait=False, cancel_futures=True)
+        with pytest.raises(asyncio.CancelledError):
+            await dropped
+        gate.release()
+        assert await holding == "value"
+    executor.shutdown()
+
+
+async def test_submit_on_the_loops_thread_gives_a_concurrent_future() -> None:
+    with AdaptiveThreadPoolExecutor(1) as executor:
+        future = executor.submit(len, "abc")
+        assert isinstance(future, concurrent.futures.Future)
+        assert await asyncio.wrap_future(future) == 3
+        assert future.result(0) == 3
+
+
+async def test_a_submitted_future_can_be_waited_for_in_a_thread() -> None:
+    with AdaptiveThreadPoolExecutor(1) as executor:
+        future = executor.submit(len, "abc")
+        assert future.result(30) == 3
+
+
+async def test_a_done_callback_of_a_submitted_future_runs() -> None:
+    called = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    with AdaptiveThreadPoolExecutor(1) as executor:
+        executor.submit(len, "abc").add_done_callback(lambda _: loop.call_soon_threadsafe(called.set))
+        await called.wait()
+
+
+async def test_another_loops_thread_may_submit_to_the_same_executor() -> None:
+    async with Runtime() as runtime:
+
+        async def elsewhere() -> int:
+            return await asyncio.get_running_loop().run_in_executor(runtime.executor, len, "abc")
+
+        assert await asyncio.to_thread(asyncio.run, elsewhere()) == 3
+
+
+async def test_gather_and_wait_take_them() -> None:
+    loop = asyncio.get_running_loop()
+    async with Runtime():
+        futures = [loop.run_in_executor(None, abs, -n) for n in range(100)]
+        assert await asyncio.gather(*futures) == list(range(100))
+        done, _ = await asyncio.wait([loop.run_in_executor(None, abs, -n) for n in range(5)])
+        assert {future.result() for future in done} == set(range(5))
+
+
+async def test_a_name_that_hangs_does_not_hold_the_lane_of_the_others() -> None:
+    """Name resolution through `run_in_executor` of asyncio still has its lane."""
+    async with sole_worker() as runtime, Gate() as gate:
+        holding = asyncio.ensure_future(asyncio.to_thread(gate))
+        await gate.entered()
+        found = await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80)
+        assert found
+        assert len(runtime.statistics().running) == 1
+        gate.release()
+        await holding
+
+
+async def test_what_it_returned_lives_no_longer_than_its_future() -> None:
+    class Thing:
+        pass
+
+    async with sole_worker():
+        thing = await asyncio.to_thread(Thing)
+        watch = weakref.ref(thing)
+        await asyncio.to_thread(threading.get_ident)
+        del thing
+        gc.collect()
+        assert watch() is None

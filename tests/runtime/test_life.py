@@ -1,0 +1,261 @@
+"""The runtime's life: what it installs, what it refuses before and after, what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import socket
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import hybridrt
+from hybridrt import Runtime, RuntimeClosedError, offload
+from tests.loop.support import Gate, eventually, hold, sole_worker, turns
+
+
+def prefix() -> str:
+    return threading.current_thread().name.partition("_")[0]
+
+
+# ---------------------------------------------------------------------- what it installs
+
+
+async def test_the_runtimes_executor_is_the_loops_default_executor() -> None:
+    async with Runtime():
+        assert await asyncio.to_thread(prefix) == "hybridrt"
+        assert await asyncio.get_running_loop().run_in_executor(None, prefix) == "hybridrt"
+
+
+async def test_offloaded_functions_run_on_it() -> None:
+    async with Runtime() as runtime:
+        assert await offload(prefix)() == "hybridrt"
+        assert await runtime.offload(prefix) == "hybridrt"
+        assert runtime.statistics().completed == 2
+
+
+async def test_names_are_resolved_through_it_while_its_worker_is_blocked() -> None:
+    """On uvloop by itself, on asyncio through the lane for it."""
+    async with sole_worker() as runtime, Gate() as gate:
+        await hold(runtime, gate)
+        found = await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 80, type=socket.SOCK_STREAM)
+        assert [address for *_, address in found] == [("127.0.0.1", 80)]
+
+
+async def test_offload_of_the_runtime_takes_offloaded_functions_with_their_options() -> None:
+    async with Runtime() as runtime, Gate() as gate:
+        one = offload(gate, limit=1)
+        tasks = [asyncio.ensure_future(runtime.offload(one, n)) for n in range(2)]
+        await gate.entered()
+        await turns()
+        assert runtime.statistics().queued["gated"] == 1
+        gate.release()
+        assert await asyncio.gather(*tasks) == [0, 1]
+
+
+async def test_offload_of_the_runtime_takes_bound_methods() -> None:
+    class Scale:
+        @offload
+        def twice(self, number: int) -> int:
+            return 2 * number
+
+        def thrice(self, number: int) -> int:
+            return 3 * number
+
+    async with Runtime() as runtime:
+        assert await runtime.offload(Scale().twice, 2) == 4
+        assert await runtime.offload(Scale().thrice, number=2) == 6
+
+
+# ---------------------------------------------------------------------- one at a time
+
+
+async def test_a_loop_takes_one_runtime_at_a_time() -> None:
+    async with Runtime():
+        with pytest.raises(RuntimeError, match="has a Runtime already"):
+            async with Runtime():
+                pass
+        assert await offload(prefix)() == "hybridrt"
+
+
+async def test_a_loop_takes_one_runtime_after_the_other() -> None:
+    for _ in range(3):
+        async with Runtime():
+            assert await offload(prefix)() == "hybridrt"
+
+
+async def test_a_runtime_serves_once() -> None:
+    runtime = Runtime()
+    async with runtime:
+        with pytest.raises(RuntimeError, match="serves once, and this one is open"):
+            await runtime.__aenter__()
+    with pytest.raises(RuntimeError, match="serves once, and this one is closed; make a new one"):
+        async with runtime:
+            pass
+
+
+# ---------------------------------------------------------------------- before and after
+
+
+async def _nothing() -> None:
+    pass
+
+
+USES: dict[str, Callable[[Runtime], Coroutine[Any, Any, Any]]] = {
+    "offload": lambda runtime: runtime.offload(int),
+    "map": lambda runtime: runtime.map(int, []),
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+async def test_a_runtime_that_is_not_open_refuses_work(
+    use: Callable[[Runtime], Coroutine[Any, Any, Any]],
+) -> None:
+    runtime = Runtime()
+    with pytest.raises(RuntimeClosedError, match=r"is new, not open; use it within `async with Runtime\(\)`"):
+        await use(runtime)
+    async with runtime:
+        await use(runtime)
+    with pytest.raises(RuntimeClosedError, match="is closed, not open; make a new one"):
+        await use(runtime)
+
+
+async def test_a_runtime_that_is_not_open_refuses_background_tasks_and_closes_them() -> None:
+    runtime = Runtime()
+    for state in ("new", "closed"):
+        coro = _nothing()
+        with pytest.raises(RuntimeClosedError, match=f"is {state}, not open"):
+            runtime.background(coro)
+        assert coro.cr_frame is None
+        await runtime.aclose()
+
+
+async def test_a_closed_runtime_tells_its_statistics() -> None:
+    async with Runtime() as runtime:
+        await runtime.offload(int)
+    assert (runtime.statistics().completed, runtime.statistics().workers) == (1, 0)
+
+
+async def test_closing_twice_is_fine() -> None:
+    async with Runtime() as runtime:
+        await runtime.aclose()
+        await runtime.aclose()
+    await Runtime().aclose()
+
+
+async def test_after_the_close_the_loop_has_a_plain_executor_that_works() -> None:
+    async with Runtime():
+        pass
+    loop = asyncio.get_running_loop()
+    assert await asyncio.to_thread(prefix) == "asyncio"
+    assert await loop.run_in_executor(None, prefix) == "asyncio"
+    assert await offload(prefix)() == "hybridrt-private"
+    await loop.shutdown_default_executor()
+
+
+async def test_after_the_close_no_thread_of_the_runtime_is_left() -> None:
+    async with Runtime() as runtime:
+        await runtime.map(abs, range(100))
+        assert any(thread.name.startswith("hybridrt_") for thread in threading.enumerate())
+    assert not any(thread.name.startswith("hybridrt_") for thread in threading.enumerate())
+
+
+async def test_a_closed_runtime_is_kept_by_nobody() -> None:
+    runtime = Runtime()
+    async with runtime:
+        await runtime.offload(int)
+    watched = weakref.ref(runtime), weakref.ref(runtime.executor), weakref.ref(runtime.executor._pool)
+    del runtime
+
+    def are_gone() -> bool:
+        gc.collect()
+        return [watch() for watch in watched] == [None, None, None]
+
+    await eventually(are_gone)  # the governor may be looking at the pool just now
+
+
+def test_a_loop_that_ended_without_closing_its_runtime_is_not_kept() -> None:
+    async def main() -> weakref.ref[asyncio.AbstractEventLoop]:
+        hybridrt.install()
+        await offload(int)()
+        return weakref.ref(asyncio.get_running_loop())
+
+    loops = [asyncio.run(main()) for _ in range(10)]
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1
+
+
+# ---------------------------------------------------------------------- current and install
+
+
+async def test_current_is_the_runtime_of_the_running_loop() -> None:
+    with pytest.raises(RuntimeClosedError, match="this event loop has no Runtime; use `run`, `install`"):
+        Runtime.current()
+    async with Runtime() as runtime:
+        assert Runtime.current() is runtime
+    with pytest.raises(RuntimeClosedError):
+        Runtime.current()
+
+
+async def test_install_gives_the_running_loop_a_runtime() -> None:
+    runtime = hybridrt.install(max_workers=3)
+    assert await asyncio.to_thread(prefix) == "hybridrt"
+    assert await offload(prefix)() == "hybridrt"
+    assert runtime.statistics().max_workers == 3
+    await runtime.aclose()
+    assert await offload(prefix)() == "hybridrt-private"
+
+
+async def test_install_refuses_a_loop_that_has_a_runtime() -> None:
+    async with Runtime():
+        with pytest.raises(RuntimeError, match="has a Runtime already"):
+            hybridrt.install()
+
+
+def test_install_needs_a_running_loop() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        hybridrt.install()
+
+
+def test_a_loop_may_end_without_closing_what_install_made() -> None:
+    async def main() -> str:
+        hybridrt.install()
+        return await offload(prefix)()
+
+    assert asyncio.run(main()) == "hybridrt"
+
+
+# ---------------------------------------------------------------------- arguments
+
+WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
+    ({"max_workers": -1}, ValueError, "max_workers must be greater than 0"),
+    ({"min_workers": -1}, ValueError, "min_workers must be between 0 and"),
+    ({"min_workers": 3, "max_workers": 2}, ValueError, "min_workers must be between 0 and 2"),
+    ({"policy": "magic"}, ValueError, "policy must be one of 'demand', 'paper', got 'magic'"),
+    ({"queue_max": -1}, ValueError, "queue_max must be >= 1, got -1"),
+    ({"background_max": 0}, ValueError, "background_max must be > 0, got 0"),
+    ({"background_max": "1"}, TypeError, "background_max must be a number"),
+    ({"shutdown_timeout": -1}, ValueError, "shutdown_timeout is in seconds and must be >= 0, got -1"),
+    ({"shutdown_timeout": math.nan}, ValueError, "shutdown_timeout is in seconds"),
+    ({"shutdown_timeout": "5"}, TypeError, "shutdown_timeout is in seconds"),
+    ({"shutdown_timeout": None}, TypeError, "shutdown_timeout is in seconds"),
+    ({"loop_delay_target": 0}, ValueError, "loop_delay_target must be > 0, got 0"),
+    ({"memory_max": -5}, ValueError, "memory_max must be > 0, got -5"),
+    ({"idle_timeout": -1}, ValueError, "idle_timeout must be >= 0, got -1"),
+    ({"worker_max": 1}, TypeError, "worker_max"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "text"), WRONG, ids=lambda value: None)
+def test_a_wrong_argument_is_told_at_once(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        Runtime(**options)
+
+
+def test_a_memory_budget_lowers_the_number_of_threads() -> None:
+    assert Runtime(memory_max=40 << 20).statistics().max_workers == 10

@@ -1,0 +1,297 @@
+"""`Runtime.map`: ordered, bounded, lazy; the first error ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hybridrt import Runtime, offload
+from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
+
+
+async def asynchronous(items: Any) -> AsyncIterator[Any]:
+    for item in items:
+        await asyncio.sleep(0)
+        yield item
+
+
+async def double(number: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+class Double:
+    async def __call__(self, number: int) -> int:
+        return 2 * number
+
+
+FUNCTIONS = {
+    "def": lambda number: 2 * number,
+    "async def": double,
+    "offloaded": offload(lambda number: 2 * number),
+    "partial": partial(int.__mul__, 2),
+    "async partial": partial(double),
+    "async object": Double(),
+}
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS.values(), ids=FUNCTIONS)
+@pytest.mark.parametrize("source", [list, iter, asynchronous, set], ids=["list", "iterator", "async", "set"])
+async def test_the_results_are_in_the_order_of_the_items(fn: Any, source: Any) -> None:
+    async with Runtime() as runtime:
+        assert await runtime.map(fn, source(range(100)), limit=7) == list(range(0, 200, 2))
+
+
+async def test_results_that_come_in_another_order_are_ordered() -> None:
+    turn = [threading.Event() for _ in range(5)]
+    turn[4].set()
+
+    def last_first(number: int) -> int:
+        turn[number].wait(DEADLINE)
+        turn[number - 1].set()
+        return number
+
+    async with Runtime() as runtime:
+        assert await runtime.map(last_first, range(5)) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "source", [[], (), iter(()), asynchronous(())], ids=["list", "tuple", "iterator", "async"]
+)
+async def test_of_nothing_comes_nothing(source: Any) -> None:
+    async with Runtime() as runtime:
+        assert (
+            await runtime.map(double, source if not isinstance(source, AsyncIterator) else asynchronous(()))
+            == []
+        )
+
+
+async def test_a_def_runs_in_threads_and_an_async_def_on_the_loop() -> None:
+    async def here(_: int) -> int:
+        return threading.get_ident()
+
+    async with Runtime() as runtime:
+        assert set(await runtime.map(here, range(3))) == {threading.get_ident()}
+        assert threading.get_ident() not in await runtime.map(lambda _: threading.get_ident(), range(3))
+
+
+async def test_no_more_than_the_limit_are_in_work_at_once() -> None:
+    inside, most = 0, 0
+
+    async def count(_: int) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await turns(3)
+        inside -= 1
+
+    async with Runtime() as runtime:
+        await runtime.map(count, range(50), limit=4)
+    assert (inside, most) == (0, 4)
+
+
+async def test_no_more_calls_than_the_limit_are_submitted_at_once() -> None:
+    async with sole_worker() as runtime, Gate() as gate:
+        await hold(runtime, gate)
+        mapping = asyncio.ensure_future(runtime.map(abs, range(50), limit=4))
+        await turns()
+        assert runtime.statistics().queued["queue"] == 4
+        gate.release()
+        assert await mapping == list(range(50))
+
+
+async def test_items_are_taken_only_as_places_come_free() -> None:
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(20):
+            taken.append(number)
+            yield number
+
+    async with Runtime() as runtime, Gate() as gate:
+        mapping = asyncio.ensure_future(runtime.map(gate, items(), limit=2))
+        assert {await gate.entered(), await gate.entered()} == {0, 1}
+        await turns()
+        assert taken == [0, 1]
+        gate.release()
+        assert await mapping == list(range(20))
+
+
+async def test_the_first_error_ends_an_endless_map() -> None:
+    async def fail_at_ten(number: int) -> int:
+        if number == 10:
+            raise LookupError(number)
+        return number
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError, match="10"):
+            await runtime.map(fail_at_ten, itertools.count(), limit=3)
+
+
+async def test_the_first_error_cancels_and_awaits_the_others() -> None:
+    seen: list[str] = []
+    inside = asyncio.Event()
+
+    async def work(number: int) -> None:
+        if number == 0:
+            await inside.wait()
+            raise LookupError
+        try:
+            inside.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await turns()
+            seen.append("cancelled")
+            raise
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError):
+            await runtime.map(work, range(2))
+    assert seen == ["cancelled"]
+
+
+async def test_calls_still_queued_at_the_first_error_never_run() -> None:
+    ran: list[int] = []
+
+    def work(number: int) -> None:
+        ran.append(number)
+        raise LookupError(number)
+
+    async with sole_worker() as runtime:
+        with pytest.raises((LookupError, ExceptionGroup)):
+            await runtime.map(work, range(1000), limit=10)
+    assert len(ran) <= 10
+
+
+async def test_the_error_of_an_item_has_no_group_around_it() -> None:
+    error = LookupError("x")
+
+    def fail(_: int) -> None:
+        raise error
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError) as caught:
+            await runtime.map(fail, [1])
+    assert caught.value is error
+    assert caught.value.__cause__ is None
+
+
+async def test_several_errors_come_as_a_group() -> None:
+    meeting = asyncio.Barrier(2)
+
+    async def fail(number: int) -> None:
+        try:
+            await meeting.wait()
+        finally:
+            raise LookupError(number)
+
+    async with Runtime() as runtime:
+        with pytest.raises(ExceptionGroup) as caught:
+            await runtime.map(fail, range(2))
+    assert sorted(error.args[0] for error in caught.value.exceptions) == [0, 1]
+
+
+async def test_a_group_that_a_function_raises_comes_as_it_is() -> None:
+    group = ExceptionGroup("of the function", [LookupError()])
+
+    def fail(_: int) -> None:
+        raise group
+
+    async with Runtime() as runtime:
+        with pytest.raises(ExceptionGroup) as caught:
+            await runtime.map(fail, [1])
+    assert caught.value is group
+
+
+async def test_an_error_of_the_items_ends_the_map() -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise LookupError("no more")
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError, match="no more"):
+            await runtime.map(abs, items())
+
+
+async def test_a_function_that_is_cancelled_does_not_lose_its_item_silently() -> None:
+    """As with `gather`: the result would be a list that is too short."""
+
+    async def cancelled_at_three(number: int) -> int:
+        if number == 3:
+            raise asyncio.CancelledError
+        return number
+
+    async with Runtime() as runtime:
+        with pytest.raises(asyncio.CancelledError):
+            await runtime.map(cancelled_at_three, range(4), limit=1)
+        with pytest.raises(asyncio.CancelledError):
+            await runtime.map(cancelled_at_three, range(6), limit=2)
+
+
+async def test_cancelling_the_map_cancels_what_is_in_work() -> None:
+    async with sole_worker() as runtime, Gate() as gate:
+        holding = await hold(runtime, gate)
+        mapping = asyncio.ensure_future(runtime.map(abs, range(50), limit=4))
+        await turns()
+        mapping.cancel()
+        assert await asyncio.wait({mapping}) == ({mapping}, set())
+        assert mapping.cancelled()
+        assert runtime.statistics().cancelled == 4
+        assert not holding.done()
+
+
+async def test_an_asynchronous_iterator_is_never_asked_twice_at_a_time() -> None:
+    asked = 0
+
+    class Source:
+        def __init__(self) -> None:
+            self.left = 30
+
+        def __aiter__(self) -> Source:
+            return self
+
+        async def __anext__(self) -> int:
+            nonlocal asked
+            asked += 1
+            assert asked == 1, "asked again before it had answered"
+            await turns(2)
+            asked -= 1
+            self.left -= 1
+            if self.left < 0:
+                raise StopAsyncIteration
+            return self.left
+
+    async with Runtime() as runtime:
+        assert await runtime.map(double, Source(), limit=8) == [2 * n for n in range(29, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "error"), [(0, ValueError), (-1, ValueError), ("2", TypeError), (1.5, TypeError)]
+)
+async def test_a_wrong_limit_is_told_at_once(limit: Any, error: type[Exception]) -> None:
+    async with Runtime() as runtime:
+        with pytest.raises(error, match=r"limit is the number of items in work at once.* got "):
+            await runtime.map(abs, [1], limit=limit)
+
+
+async def test_a_generator_function_is_refused() -> None:
+    def generator(_: int) -> Iterator[int]:
+        yield 1
+
+    async with Runtime() as runtime:
+        with pytest.raises(TypeError, match="generator function"):
+            await runtime.map(generator, [1])
+
+
+async def test_a_map_uses_the_runtime_it_belongs_to() -> None:
+    async with Runtime() as runtime:
+        await runtime.map(offload(abs), range(10))
+        await runtime.map(abs, range(10))
+        assert runtime.statistics().completed == 20
+        await eventually(lambda: runtime.statistics().running == ())
