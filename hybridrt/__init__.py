@@ -59,9 +59,10 @@ from hybridrt.errors import (
     RuntimeClosedError,
     WorkerLostError,
 )
-from hybridrt.offload import Offloaded, blocking, check_cancelled, offload
+from hybridrt.offload import Offloaded, offload
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
 from hybridrt.values import (

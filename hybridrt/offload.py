@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Callable
-from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import update_wrapper
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
 from hybridrt.errors import LaneNestingError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port, current_port
-from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.naming import function_name, unwrap
 from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
-from hybridrt.pool.governing import exchange_permit
-from hybridrt.pool.permits import NONE
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
-__all__ = ["Offloaded", "blocking", "check_cancelled", "is_async", "offload"]
+__all__ = ["Offloaded", "is_async", "offload"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -99,12 +97,12 @@ class Offloaded(Generic[P, R]):
         self._options = options
         self._special = options.special
         self._head = head
-        self._key = function_key(unwrap(fn))
+        self._profile: Profile | None = None
         self._limiter = limiter
         if limiter is None and options.limit is not None:
             self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
         update_wrapper(self, fn)
-        _mark_as_coroutine_function(self, fn, bound=bool(head))
+        _mark_as_coroutine_function(self)
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function off the loop and return what it returns."""
@@ -135,9 +133,25 @@ class Offloaded(Generic[P, R]):
         self: Offloaded[Concatenate[S, Q], R], obj: S, owner: type | None = None
     ) -> Offloaded[Q, R]: ...
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        if obj is None:
+        if obj is None or self._head:  # as with functions, what is bound is not bound again
             return self
-        return Offloaded(self._fn, self._options, head=(*self._head, obj), limiter=self._limiter)
+        # Made at each look at the attribute, so nothing is worked out anew.
+        bound: Offloaded[..., Any] = Offloaded.__new__(Offloaded)
+        bound.__dict__.update(self.__dict__)
+        bound.__dict__.pop("__signature__", None)
+        bound._head = (obj,)
+        return bound
+
+    def __getattr__(self, name: str) -> Any:
+        """Work out the signature when it is asked for."""
+        if name != "__signature__":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        try:
+            fn = MethodType(self._fn, self._head[0]) if self._head else self._fn
+            self.__signature__ = inspect.signature(fn)
+        except (ValueError, TypeError):
+            raise AttributeError("__signature__") from None  # some builtins have none
+        return self.__signature__
 
     def __repr__(self) -> str:
         return f"<offloaded {self._fn!r}>"
@@ -167,7 +181,10 @@ class Offloaded(Generic[P, R]):
         call.context = copy_context() if port.copies_context else None
         call.outlet = port.outlet
         pool = call.pool = port.pool
-        call.profile = pool.profiles.known(self._key, self._fn)
+        profile = self._profile
+        if profile is None or profile.owner is not pool.profiles:
+            profile = self._profile = pool.profiles.of(self._fn)
+        call.profile = profile
         return call
 
     async def _run_specially(self, call: LoopCall) -> Any:
@@ -315,16 +332,8 @@ async def _as_coroutine_function() -> None:
     """Lends its code flags to offloaded functions: `inspect` on 3.11 goes by them alone."""
 
 
-def _mark_as_coroutine_function(target: Any, fn: Any, *, bound: bool) -> None:
-    """Make `inspect`, asyncio and frameworks see an async function with the original's signature."""
-    try:
-        signature = inspect.signature(fn)
-        if bound:
-            parameters = list(signature.parameters.values())
-            signature = signature.replace(parameters=parameters[1:])
-        target.__signature__ = signature
-    except (ValueError, TypeError, IndexError):  # some builtins have none
-        pass
+def _mark_as_coroutine_function(target: Any) -> None:
+    """Make `inspect`, asyncio and frameworks see an async function."""
     for name, value in (("__name__", "offloaded"), ("__defaults__", None), ("__kwdefaults__", None)):
         if not hasattr(target, name):
             setattr(target, name, value)
@@ -338,42 +347,3 @@ def is_async(fn: Any) -> bool:
         or inspect.iscoroutinefunction(fn)
         or inspect.iscoroutinefunction(type(fn).__call__)
     )
-
-
-def check_cancelled() -> None:
-    """Raise if nobody waits for the result of the current call any more.
-
-    Call it now and then in long offloaded code. Does nothing outside of an offloaded call.
-
-    Raises:
-        asyncio.CancelledError: The awaiting task was cancelled, the call timed out, or the runtime
-            closed. Let it pass: the call then ends as cancelled.
-    """
-    worker = current_worker()
-    call = None if worker is None else worker.call
-    if call is not None and (call.cancel_requested or call.abandoned):
-        raise asyncio.CancelledError(f"nobody waits for {call.profile.name} any more")
-
-
-def blocking() -> AbstractContextManager[None]:
-    """Say "I wait now" inside offloaded code: the permit to compute goes to another call at once.
-
-    The runtime finds out by itself within some milliseconds; this tells it earlier. Leaving the
-    block takes the permit back without ever waiting for it. Does nothing outside of an offloaded
-    call.
-    """
-    return _blocking()
-
-
-@contextmanager
-def _blocking() -> Iterator[None]:
-    worker = current_worker()
-    call = None if worker is None else worker.call
-    if worker is None or call is None:
-        yield
-        return
-    permit = exchange_permit(worker, NONE)
-    try:
-        yield
-    finally:
-        exchange_permit(worker, permit)

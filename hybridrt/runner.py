@@ -97,6 +97,8 @@ class _Supervisor(Generic[T]):
         """Keep the end of the loop from waiting for a `main` that has not heeded its cancelling."""
         task = self._task
         if task is None or task.done():
+            if task is not None and not task.cancelled():
+                task.exception()  # Ctrl-C may have struck inside of it: it is not to be told twice
             return
         logger.warning("%r goes on although it was cancelled and is left behind", task.get_coro())
         asyncio._unregister_task(task)

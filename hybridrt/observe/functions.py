@@ -59,6 +59,7 @@ class Profile:
         "key",
         "kind",
         "name",
+        "owner",
         "queue_wait_ns",
         "releases_gil",
         "resolves",
@@ -74,6 +75,8 @@ class Profile:
         self.name = name
         self.resolves = resolves
         """It resolves names for asyncio, in a lane of its own."""
+        self.owner: Profiles | None = None
+        """Where it is kept; None once it was dropped."""
         self.kind = Kind.UNKNOWN
         self.calls = self.failed = 0
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
@@ -224,11 +227,6 @@ class Profiles:
         # A wrapper has a code object too; only those that wrap nothing are found under it.
         return self._find(fn, args) if profile is None else profile
 
-    def known(self, key: Any, fn: Any) -> Profile:
-        """Return the profile under `key`, which is `function_key(unwrap(fn))`; the fast way in."""
-        profile = self._by_key.get(key)
-        return self._find(fn, ()) if profile is None else profile
-
     def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
         key, name, resolves = identify(fn, args)
         with self._lock:
@@ -237,12 +235,14 @@ class Profiles:
                 if len(self._by_key) >= self._bound:
                     self._drop()
                 profile = self._by_key[key] = Profile(key, name, resolves=resolves)
+                profile.owner = self
         return profile
 
     def _drop(self) -> None:
         idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
         for profile in idle[: max(1, self._bound // 4)]:
             del self._by_key[profile.key]
+            profile.owner = None
             for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
                 setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
 

@@ -26,8 +26,8 @@ _NEVER_NS = 1 << 63
 class Admission(Protocol):
     """The queued calls of a pool, and the choice among them."""
 
-    def put(self, call: Call) -> None:
-        """Queue a call."""
+    def put(self, call: Call) -> bool:
+        """Queue a call; return whether it is the first of its lane."""
         ...
 
     def start_at_once(self, call: Call) -> bool:
@@ -98,9 +98,10 @@ class FifoAdmission:
     def __init__(self) -> None:
         self._queue: Lane = OrderedDict()
 
-    def put(self, call: Call) -> None:
-        """Queue a call."""
+    def put(self, call: Call) -> bool:
+        """Queue a call; return whether it is the first."""
         _put(self._queue, call)
+        return len(self._queue) == 1
 
     def start_at_once(self, call: Call) -> bool:
         """Return False: the common way is as short."""
@@ -171,12 +172,13 @@ class LaneAdmission:
             Kind.FREE: self._free,
         }
 
-    def put(self, call: Call) -> None:
-        """Queue a call in the lane of its function's kind."""
+    def put(self, call: Call) -> bool:
+        """Queue a call in the lane of its function's kind; return whether it is the first there."""
         profile = call.profile
         lane = self._short if profile.kind is _SHORT else self._lane_of(profile)
         lane[call] = None
         call.place = lane
+        return len(lane) == 1
 
     def start_at_once(self, call: Call) -> bool:
         """Give a short call its permit, if there is one."""

@@ -41,7 +41,7 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended, and open the worker's next stint in the same breath."""
     hired = _NOBODY
     with pool.lock:
-        permit, kind = worker.permit, call.profile.kind
+        permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
         book_locked(pool, call)
         pool.end_stint_locked(worker)
         if not (pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping()):
@@ -54,6 +54,8 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
             # One like it took its place, and nothing else has changed: nobody else can start.
             if not (begun and worker.permit == permit and call.profile.kind is kind):
                 hired = pool.dispatch_after_locked(call)
+        if refills:  # what came out of the backlog may be of another kind
+            hired = hired + pool.dispatch_locked()
     if hired or pool.hooks.on_event is not None:
         _after_end(pool, call, hired)
 
@@ -72,7 +74,7 @@ def finish_batch(
     """Book a batch that ended and open the worker's next stint."""
     hired = _NOBODY
     with pool.lock:
-        permit, kind, tally = worker.permit, profile.kind, pool.tally
+        permit, kind, refills, tally = worker.permit, profile.kind, bool(pool.backlog), pool.tally
         if pool.measures:
             profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns)
             tally.wall_ns += wall_ns
@@ -88,6 +90,8 @@ def finish_batch(
             begun = pool.begin_or_park_locked(worker)
             if not (begun and worker.permit == permit and profile.kind is kind):
                 hired = pool.dispatch_others_locked(pool)
+        if refills:
+            hired = hired + pool.dispatch_locked()
     if hired:
         pool.crew.start(hired)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import sys
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures._base import Error
+from types import CodeType
 from typing import Any, Protocol
 
 from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
@@ -134,6 +136,7 @@ class ThreadCall(Call, Future[Any]):
         """Set value or error; done-callbacks run here, in the worker's thread."""
         error, value = self.error, self.value
         self.error = self.value = None
+        self.drop_work()
         try:
             if error is None:
                 self.set_result(value)
@@ -158,8 +161,16 @@ def _awaited(call: ThreadCall) -> Any:
     callbacks = call._done_callbacks  # type: ignore[attr-defined]
     if call.cancelled() or len(callbacks) != 1:
         return None
-    code = getattr(callbacks[0], "__code__", None)
+    cell = _destination_cell(getattr(callbacks[0], "__code__", None))
+    if cell is None:
+        return None
+    destination = callbacks[0].__closure__[cell].cell_contents
+    return destination if destination.get_loop() is asyncio._get_running_loop() else None
+
+
+@functools.lru_cache(maxsize=8)
+def _destination_cell(code: CodeType | None) -> int | None:
+    """Return which cell of asyncio's chaining callback holds the future that is awaited."""
     if code is None or code.co_name != "_call_set_state" or "destination" not in code.co_freevars:
         return None
-    destination = callbacks[0].__closure__[code.co_freevars.index("destination")].cell_contents
-    return destination if destination.get_loop() is asyncio._get_running_loop() else None
+    return code.co_freevars.index("destination")

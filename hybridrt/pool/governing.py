@@ -50,7 +50,7 @@ def overdraw_locked(pool: Pool) -> list[Worker]:
     call = pool.admission.take_overdue()
     pool.left_queue_locked(1)
     pool.tally.overdrafts += 1
-    return pool.assign_locked(call)
+    return pool.assign_locked(call) + pool.dispatch_locked()
 
 
 def reclaim_batch_locked(worker: Worker) -> list[Worker]:

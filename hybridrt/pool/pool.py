@@ -91,7 +91,7 @@ class Pool:
 
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
-        self.lock = self.interpreter.lock
+        self.lock, self.governor = self.interpreter.lock, self.interpreter.governor
         self.profiles.start_clean(self.lock)
         self.admission.drain()
         self.crew.forget()
@@ -117,11 +117,15 @@ class Pool:
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
-            if not (self._started_at_once(call) or self._enqueued_behind(call)):
+            if 0 < self.queued < self.queue_room and not (call.gates or call.resolves):
+                self.queued += 1  # the common case under load
+                if self.admission.put(call):
+                    hired = self.dispatch_locked()
+            elif not (self._started_at_once(call) or self._enqueued_behind(call)):
                 hired = self.dispatch_locked()
             self.tally.submitted += 1
-        if self.interpreter.governor.parked:
-            self.interpreter.governor.ring()
+        if self.governor.parked:
+            self.governor.ring()
         if self.hooks.on_event is not None:
             self.hooks.submitted(call)
         if hired:
@@ -261,7 +265,7 @@ class Pool:
                 worker.waits = True
                 self.waiting += 1
         batch.append(call)
-        if call.permit and call.profile.batch > 1 and self.queued:
+        if call.permit and call.profile.batch > 1 and self.queued and not call.gates:
             self._extend(batch, call)
         worker.open_stint()
 
@@ -313,6 +317,9 @@ class Pool:
                 self.left_queue_locked(1)
             call.place = None
             call.state = RUNNING
+            hired = self.dispatch_locked() if self.queued else _NOBODY
+        if hired:
+            self.crew.start(hired)
         return True
 
     # ------------------------------------------------------------------ ending

@@ -198,7 +198,7 @@ class Worker:
         hand-over between them, about a microsecond.
         """
         batch, wall, cpu = self.batch, self.crew.wall_ns, self.crew.cpu_ns
-        profile, hooks = call.profile, self.pool.hooks
+        profile, hooks, watched = call.profile, self.pool.hooks, self.pool.hooks.on_event is not None
         begun, cpu_begun = wall(), cpu()
         now, cpu_now = begun, cpu_begun
         calls = failed = queue_wait = 0
@@ -224,12 +224,11 @@ class Worker:
                 least_blocked = blocked
             calls += 1
             call.state = DONE
-            if hooks.on_event is not None:
+            if watched:
                 call.wall_ns, call.cpu_ns = then - now, cpu_then - cpu_now
                 hooks.started(call)
                 hooks.finished(call)
             now, cpu_now = then, cpu_then
-            call.drop_work()
             call.deliver()
             try:
                 call = batch.popleft()

@@ -71,6 +71,28 @@ async def test_leaving_takes_the_permit_back_without_waiting_for_it() -> None:
 
 
 @pytest.mark.usefixtures("blind_governor")
+async def test_after_it_no_other_computing_call_starts() -> None:
+    def wait_and_compute(waiting: Gate, computing: Gate) -> None:
+        with blocking():
+            waiting()
+        computing()
+
+    async with Runtime() as runtime, Gate() as waiting, Gate() as computing:
+        task = asyncio.ensure_future(offload(wait_and_compute)(waiting, computing))
+        await waiting.entered()
+        assert sum(shared.permits.held) == 0
+        waiting.release()
+        await computing.entered()
+        assert sum(shared.permits.held) == 1
+        other = asyncio.ensure_future(offload(len)("abc"))
+        await turns()
+        assert queued(runtime) == 1
+        computing.release()
+        await task
+        assert await other == 3
+
+
+@pytest.mark.usefixtures("blind_governor")
 async def test_blocks_nest() -> None:
     def nested(gate: Gate) -> None:
         with blocking(), blocking():

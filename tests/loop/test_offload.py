@@ -158,6 +158,14 @@ async def test_options_of_a_method_keep_the_object() -> None:
     assert await Scale(3).times.options(timeout=30.0)(5) == 15
 
 
+async def test_a_bound_method_is_not_bound_again() -> None:
+    class Other:
+        times = Scale(3).times
+
+    assert await Other().times(5) == 15
+    assert Other().times.sync(5) == 15
+
+
 async def test_a_subclass_overrides_a_method() -> None:
     assert await Double(3).times(5) == 30
 
@@ -205,6 +213,16 @@ def test_the_signature_survives() -> None:
 def test_the_signature_of_a_bound_method_has_no_self() -> None:
     assert list(inspect.signature(Scale(1).times).parameters) == ["number"]
     assert list(inspect.signature(Scale.name_of).parameters) == ["suffix"]
+
+
+def test_the_signature_of_a_bound_method_of_any_arguments_keeps_them() -> None:
+    class Any:
+        @offload
+        def method(*args: int, **options: int) -> int:
+            return len(args)
+
+    assert str(inspect.signature(Any().method)) == "(*args: 'int', **options: 'int') -> 'int'"
+    assert str(inspect.signature(Any.method)) == "(*args: 'int', **options: 'int') -> 'int'"
 
 
 def test_type_hints_survive() -> None:

@@ -116,12 +116,14 @@ def test_closures_made_anew_share_a_profile() -> None:
     assert profiles.of(make(1)) is profiles.of(make(2))
 
 
-def test_a_key_found_beforehand_leads_to_the_same_profile() -> None:
-    profiles = Profiles()
-    (fn,) = functions(1)
-    first = profiles.known(fn.__code__, fn)
-    assert profiles.known(fn.__code__, fn) is first
-    assert profiles.of(fn) is first
+def test_a_dropped_profile_says_so() -> None:
+    profiles = Profiles(bound=1)
+    first, second = functions(2)
+    dropped = profiles.of(first)
+    assert dropped.owner is profiles
+    assert profiles.of(second).owner is profiles
+    assert dropped.owner is None
+    assert profiles.of(first) is not dropped
 
 
 def test_functions_without_a_finished_call_are_not_reported() -> None:

@@ -89,6 +89,7 @@ def test_its_thread_starts_with_the_first_call(private: Interpreter, make_privat
     assert private.governor._thread.daemon
 
 
+@pytest.mark.slow
 def test_it_parks_when_idle_and_is_not_woken_until_a_call_comes(
     counting: Counting, make_private: MakePool
 ) -> None:
@@ -104,6 +105,7 @@ def test_it_parks_when_idle_and_is_not_woken_until_a_call_comes(
     until(lambda: counting.parked, "the governor parks again")
 
 
+@pytest.mark.slow
 def test_its_thread_leaves_after_a_long_rest_and_comes_back(
     counting: Counting, make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +132,7 @@ def test_it_can_be_stopped_and_the_next_call_starts_it_again(
         assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_stopping_it_after_it_left_does_not_stop_the_next_one(
     private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
 ) -> None:

@@ -249,6 +249,20 @@ def test_a_batch_whose_call_takes_long_gives_the_rest_back_in_order(stage: Stage
     assert stage.running()[:2] == calls[:2]
 
 
+def test_a_call_with_a_gate_begins_no_batch(stage: Stage) -> None:
+    fn, gate = stage.learn(Kind.SHORT), Gate(1, "gate")
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    gated = stage.push(fn, gates=(gate,))
+    calls = stage.push_many(2, fn)
+    stage.end(blocker)
+    assert stage.running() == [gated]
+    assert not stage.worker_of(gated).batch
+    stage.end(gated)
+    assert gate.active == 0
+    assert stage.running() == calls[:1]
+
+
 def test_a_call_with_a_gate_does_not_go_in_a_batch(stage: Stage) -> None:
     fn = stage.learn(Kind.SHORT)
     stage.pool.profiles.of(fn).batch = 4

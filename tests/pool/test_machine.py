@@ -275,5 +275,5 @@ class Machine(RuleBasedStateMachine):
         assert all(profile.unjudged == 0 for profile in pool.profiles._by_key.values())
 
 
-TestMachine = pytest.mark.slow(Machine.TestCase)
+TestMachine = pytest.mark.timeout(300)(pytest.mark.slow(Machine.TestCase))
 TestMachine.settings = settings(max_examples=80, stateful_step_count=50, deadline=None)

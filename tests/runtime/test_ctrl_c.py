@@ -38,13 +38,14 @@ import asyncio, logging, sys, threading, time
 import hybridrt
 from hybridrt import offload
 
-never = threading.Event()
+never, entered = threading.Event(), threading.Event()
 
 def say(text):
     print(text, flush=True)
 
 def plainly_stuck():
     say("stuck")
+    entered.set()
     never.wait()
 
 stuck = offload(plainly_stuck)
@@ -55,6 +56,12 @@ async def stuck_until_the_close():
         await stuck()
     except hybridrt.RuntimeClosedError:
         say("failed")
+
+async def start_stuck_call():
+    task = asyncio.ensure_future(stuck_until_the_close())
+    while not entered.is_set():
+        await asyncio.sleep(0.001)
+    return task
 
 def run(main, **options):
     try:
@@ -74,7 +81,10 @@ class Script:
 
     def expect(self, line: str) -> None:
         """Wait until the script prints `line`."""
-        assert self._output.readline() == line + "\n", self.process.communicate(timeout=DEADLINE)
+        got = self._output.readline()
+        if got != line + "\n":
+            self.process.kill()
+            raise AssertionError(f"expected {line!r}, got {got!r} and then {self.process.communicate()}")
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
@@ -265,7 +275,7 @@ def test_a_main_that_ignores_its_cancelling_is_left_at_the_second_ctrl_c(
 def test_ctrl_c_while_the_runtime_closes_leaves_at_once(start: Callable[[str], Script]) -> None:
     script = start("""
         async def main():
-            beside.append(asyncio.ensure_future(stuck_until_the_close()))
+            beside.append(await start_stuck_call())
             hybridrt.Runtime.current().background(closing())
 
         async def closing():
@@ -289,8 +299,7 @@ def test_ctrl_c_while_the_runtime_closes_leaves_at_once(start: Callable[[str], S
 def test_the_process_ends_though_a_call_is_stuck(start: Callable[[str], Script]) -> None:
     script = start("""
         async def main():
-            beside.append(asyncio.ensure_future(stuck_until_the_close()))
-            await asyncio.sleep(0)
+            beside.append(await start_stuck_call())
             return 1
 
         beside = []
@@ -310,8 +319,7 @@ def test_the_process_ends_though_a_call_of_a_plain_runtime_is_stuck(start: Calla
     script = start("""
         async def main():
             async with hybridrt.Runtime(shutdown_timeout=0.1):
-                task = asyncio.ensure_future(stuck_until_the_close())
-                await asyncio.sleep(0)
+                task = await start_stuck_call()
             await task
 
         asyncio.run(main())

@@ -1,0 +1,52 @@
+"""What code that runs inside of a call may say and ask."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from hybridrt.pool.governing import exchange_permit
+from hybridrt.pool.permits import NONE
+from hybridrt.pool.worker import current_worker
+
+__all__ = ["blocking", "check_cancelled"]
+
+
+def check_cancelled() -> None:
+    """Raise if nobody waits for the result of the current call any more.
+
+    Call it now and then in long offloaded code. Does nothing outside of an offloaded call.
+
+    Raises:
+        asyncio.CancelledError: The awaiting task was cancelled, the call timed out, or the runtime
+            closed. Let it pass: the call then ends as cancelled.
+    """
+    worker = current_worker()
+    call = None if worker is None else worker.call
+    if call is not None and (call.cancel_requested or call.abandoned):
+        raise asyncio.CancelledError(f"nobody waits for {call.profile.name} any more")
+
+
+def blocking() -> AbstractContextManager[None]:
+    """Say "I wait now" inside offloaded code: the permit to compute goes to another call at once.
+
+    The runtime finds out by itself within some milliseconds; this tells it earlier. Leaving the
+    block takes the permit back without ever waiting for it. Does nothing outside of an offloaded
+    call.
+    """
+    return _blocking()
+
+
+@contextmanager
+def _blocking() -> Iterator[None]:
+    worker = current_worker()
+    call = None if worker is None else worker.call
+    if worker is None or call is None:
+        yield
+        return
+    permit = exchange_permit(worker, NONE)
+    try:
+        yield
+    finally:
+        exchange_permit(worker, permit)
