@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import QueueFullError
 from hybridrt.observe.functions import Profiles
-from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
+from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.crew import Crew
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
@@ -293,33 +293,6 @@ class Pool:
             self.crew.park(worker)
             return False
         self._begin(worker, call)
-        return True
-
-    def claim_for_help(self, worker: Worker, call: Call) -> bool:
-        """Claim a queued call for the thread that waits for it, whatever the limits say.
-
-        The thread would only block otherwise, so it computes no more than before. A call behind a
-        gate is left alone, because its lane is taken, perhaps by the very thread that asks; so is
-        one that has been assigned to another worker.
-        """
-        with self.lock:
-            place = call.place
-            if call.state == ASSIGNED and place is worker.batch:
-                try:
-                    worker.batch.remove(call)
-                except ValueError:  # it is the one that asks
-                    return False
-            elif call.state != QUEUED or call.gates_passed < len(call.gates) or place is self.backlog:
-                return False
-            else:
-                assert isinstance(place, OrderedDict)
-                del place[call]
-                self.left_queue_locked(1)
-            call.place = None
-            call.state = RUNNING
-            hired = self.dispatch_locked() if self.queued else _NOBODY
-        if hired:
-            self.crew.start(hired)
         return True
 
     # ------------------------------------------------------------------ ending

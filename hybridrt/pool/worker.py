@@ -35,6 +35,7 @@ from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
 from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
+from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.permits import NONE
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ class Worker:
 
     def help(self, call: Call) -> None:
         """Run a queued call that the calling thread, this worker's, would only wait for."""
-        if not self.pool.claim_for_help(self, call):
+        if not claim_for_help(self, call):
             return
         wall, cpu = self.crew.wall_ns, self.crew.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()

@@ -107,6 +107,28 @@ def test_a_thread_that_waits_is_not_put_on_a_core() -> None:
 
 
 @linux_only
+def test_a_thread_that_waits_is_not_ready_to_run_and_one_that_runs_is() -> None:
+    with watched() as (_, probe):
+        compute_for(0.02)
+        assert probe.is_runnable() is False
+    own = ThreadProbe()
+    assert own.is_runnable() is True
+    own.close()
+
+
+@linux_only
+def test_the_time_without_a_core_never_goes_back() -> None:
+    own = ThreadProbe()
+    delays = []
+    for _ in range(5):
+        compute_for(0.002)
+        delays.append(own.run_delay_ns())
+    own.close()
+    assert None not in delays
+    assert delays == sorted(delays, key=int)  # type: ignore[arg-type]
+
+
+@linux_only
 def test_a_thread_that_is_woken_is_put_on_a_core() -> None:
     bell, answer, leave = threading.Semaphore(0), threading.Semaphore(0), threading.Event()
     probes: list[ThreadProbe] = []
@@ -139,8 +161,8 @@ def test_a_closed_probe_answers_with_none() -> None:
     probe.schedule_ins()
     probe.close()
     probe.close()
-    assert probe.cpu_ns() is None
-    assert probe.schedule_ins() is None
+    for answer in (probe.cpu_ns, probe.schedule_ins, probe.run_delay_ns, probe.is_runnable):
+        assert answer() is None
 
 
 @linux_only

@@ -81,6 +81,37 @@ def test_a_function_that_begins_to_compute_is_learned_anew_within_two_windows() 
     assert profile.kind is Kind.LONG
 
 
+def test_a_function_with_some_quick_calls_waits_if_a_quarter_of_its_calls_were_seen_to() -> None:
+    """A cache answers most calls at once, so the least blocking part of a window is nothing."""
+    profile = profile_of((20 * MS, 1 * MS))
+    for number in range(32):
+        if number % 4:
+            profile.record(10 * US, 10 * US, 0)
+        else:
+            profile.saw_waiting()
+            profile.record(20 * MS, 1 * MS, 0)
+    assert profile.kind is Kind.WAITING
+
+
+def test_a_function_whose_calls_compute_for_half_their_time_does_not_wait_whatever_was_seen() -> None:
+    profile = profile_of((20 * MS, 20 * MS))
+    for _ in range(32):
+        profile.saw_waiting()
+        profile.record(20 * MS, 11 * MS, 0)
+    assert profile.kind is not Kind.WAITING
+
+
+def test_time_without_a_core_is_not_taken_for_waiting() -> None:
+    profile = profile_of()
+    for _ in range(17):
+        profile.record(40 * MS, 10 * MS, 0, 30 * MS)
+    assert profile.kind is Kind.SHORT
+    profile = profile_of()
+    for _ in range(17):
+        profile.record(40 * MS, 10 * MS, 0, 2 * MS)
+    assert profile.kind is Kind.WAITING
+
+
 def test_four_running_calls_seen_to_wait_make_a_waiting_function() -> None:
     profile, cohorts = profile_of(), []
     for _ in range(4):

@@ -22,6 +22,7 @@ from hybridrt.pool.closing import worker_left
 from hybridrt.pool.crew import Crew
 from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.future import ThreadCall
+from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import Interpreter
 from hybridrt.pool.pool import Pool
@@ -302,7 +303,7 @@ class Stage:
 
     def help(self, helper: Call, call: Call) -> bool:
         """Let the worker of a running call run a queued one inside it; return whether it may."""
-        if not call.pool.claim_for_help(self.worker_of(helper), call):
+        if not claim_for_help(self.worker_of(helper), call):
             return False
         call.started_ns = self.clock.now_ns
         call.wall_ns = call.cpu_ns = 0

@@ -72,6 +72,16 @@ def test_where_threads_have_no_clock_a_quiet_process_means_waiting(stage: Stage)
     assert stage.running() == [first, second]
 
 
+def test_a_call_that_is_ready_and_has_no_core_keeps_its_permit(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.probe_of(first).runnable = True
+    stage.step(40 * MS, times=10)
+    assert stage.running() == [first]
+    stage.probe_of(first).runnable = None  # a platform that does not tell
+    stage.step(40 * MS, times=2)
+    assert stage.running() == [first, second]
+
+
 def test_saying_that_a_call_waits_hands_the_permit_over_at_once(stage: Stage) -> None:
     first, second = stage.push_many(2, stage.learn(Kind.LONG))
     worker = stage.worker_of(first)

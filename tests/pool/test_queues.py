@@ -14,6 +14,7 @@ from hybridrt import AdaptiveThreadPoolExecutor, QueueFullError
 from hybridrt.errors import HybridrtError
 from hybridrt.pool.cancelling import abandon, withdraw
 from hybridrt.pool.gates import Gate, lane_gate
+from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.pool import RESOLVERS_MAX
 from hybridrt.values import Kind
 
@@ -211,7 +212,7 @@ def test_a_worker_that_waits_for_a_call_behind_its_own_gate_does_not_run_it(stag
     fn = stage.learn(Kind.WAITING)
     first, second = (stage.push(fn, gates=(gate,)) for _ in range(2))
     worker = stage.worker_of(first)
-    assert not stage.pool.claim_for_help(worker, second)
+    assert not claim_for_help(worker, second)
     assert second in stage.pool.at_gates
 
 

@@ -1,0 +1,44 @@
+"""A worker that would only wait for a queued call runs it itself.
+
+Same lock and same rules as `pool`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
+
+if TYPE_CHECKING:
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["claim_for_help"]
+
+
+def claim_for_help(worker: Worker, call: Call) -> bool:
+    """Claim a queued call for the worker whose thread waits for it, whatever the limits say.
+
+    The thread would only block otherwise, so it computes no more than before. A call behind a gate
+    is left alone, because its lane is taken, perhaps by the very thread that asks; so is one that
+    has been assigned to another worker.
+    """
+    pool = call.pool
+    with pool.lock:
+        place = call.place
+        if call.state == ASSIGNED and place is worker.batch:
+            try:
+                worker.batch.remove(call)
+            except ValueError:  # it is the one that asks
+                return False
+        elif call.state != QUEUED or call.gates_passed < len(call.gates) or place is pool.backlog:
+            return False
+        else:
+            assert isinstance(place, OrderedDict)
+            del place[call]
+            pool.left_queue_locked(1)
+        call.place = None
+        call.state = RUNNING
+        hired = pool.dispatch_locked()
+    pool.crew.start(hired)
+    return True
