@@ -34,10 +34,12 @@ class Outlet:
         loop: The loop.
     """
 
-    __slots__ = ("_done", "_scheduled", "_settle", "loop")
+    __slots__ = ("_done", "_scheduled", "_settle", "loop", "recognisable")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.recognisable = isinstance(loop, asyncio.BaseEventLoop)
+        """Its `run_in_executor` is Python code and can be told by its frame."""
         self._done: deque[Settles] = deque()
         self._scheduled = False
         self._settle = self._settle_all

@@ -10,7 +10,7 @@ is withdrawn in that instant. Everybody else who submits gets a `concurrent.futu
 from __future__ import annotations
 
 import asyncio
-from types import FrameType
+import sys
 
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.outlet import current_outlet
@@ -35,14 +35,17 @@ class ExecutorCall(LoopCall):
         self.outlet.put(self)
 
 
-def _make_call(caller: FrameType) -> Call:
+def _make_call() -> Call:
     loop = asyncio._get_running_loop()
-    if loop is not None and caller.f_code is _RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:
-        awaited = ExecutorCall(loop=loop)
-        awaited.outlet = current_outlet(loop)
-        return awaited
+    outlet = None if loop is None else current_outlet(loop)
+    if outlet is not None and outlet.recognisable:
+        caller = sys._getframe(2)  # of `submit`, which has called this
+        if caller.f_code is _RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:
+            awaited = ExecutorCall(loop=loop)
+            awaited.outlet = outlet
+            return awaited
     call = ThreadCall()
-    call.outlet = None if loop is None else current_outlet(loop)
+    call.outlet = outlet
     return call
 
 

@@ -39,25 +39,34 @@ def finish_helped(pool: Pool, call: Call) -> None:
 
 def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended, and open the worker's next stint in the same breath."""
-    hired = _NOBODY
     with pool.lock:
-        permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
-        book_locked(pool, call)
-        pool.end_stint_locked(worker)
-        if not (pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping()):
-            pool.crew.idle.append(worker)  # the common case of `park`
-        elif call.gates or pool.others_starve_locked():
-            hired = pool.dispatch_after_locked(call)
-            pool.begin_or_park_locked(worker)
+        if pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping():
+            hired = _end_and_begin_locked(pool, worker, call)
         else:
-            begun = pool.begin_or_park_locked(worker)
-            # One like it took its place, and nothing else has changed: nobody else can start.
-            if not (begun and worker.permit == permit and call.profile.kind is kind):
-                hired = pool.dispatch_after_locked(call)
-        if refills:  # what came out of the backlog may be of another kind
-            hired = hired + pool.dispatch_locked()
+            hired = _NOBODY
+            book_locked(pool, call)
+            pool.end_stint_locked(worker)
+            pool.crew.idle.append(worker)  # the common case of `park`
     if hired or pool.hooks.on_event is not None:
         _after_end(pool, call, hired)
+
+
+def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call) -> list[Worker]:
+    hired = _NOBODY
+    permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
+    book_locked(pool, call)
+    pool.end_stint_locked(worker)
+    if call.gates or pool.others_starve_locked():
+        hired = pool.dispatch_after_locked(call)
+        pool.begin_or_park_locked(worker)
+    else:
+        begun = pool.begin_or_park_locked(worker)
+        # One like it took its place, and nothing else has changed: nobody else can start.
+        if not (begun and worker.permit == permit and call.profile.kind is kind):
+            hired = pool.dispatch_after_locked(call)
+    if refills:  # what came out of the backlog may be of another kind
+        hired = hired + pool.dispatch_locked()
+    return hired
 
 
 def finish_batch(

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import sys
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import thread as stdlib_threads
 from contextvars import copy_context
-from types import FrameType
-from typing import Any, Literal, ParamSpec, TypeVar, cast, get_args
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
@@ -23,7 +22,7 @@ from hybridrt.measure.host import memory_limit
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import QUEUED, Call
 from hybridrt.pool.closing import broken_error, close
-from hybridrt.pool.crew import Crew, interpreter_exits
+from hybridrt.pool.crew import Crew
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
@@ -41,8 +40,8 @@ THREAD_BYTES = 4 << 20
 """Memory to reckon with per thread, stack and arenas. Not measured."""
 
 
-def make_call(caller: FrameType) -> Call:
-    """Return the call for a `submit` from `caller`; replaced by the part that knows loops."""
+def make_call() -> Call:
+    """Return the call for a `submit`, which calls this; replaced by the part that knows loops."""
     call = ThreadCall()
     call.outlet = None
     return call
@@ -152,10 +151,10 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             QueueFullError: The queue holds `queue_max` calls; this one never runs.
             RuntimeError: The executor was shut down, or the interpreter exits.
         """
-        if interpreter_exits():
+        if stdlib_threads._shutdown:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
         pool = self._pool
-        call = make_call(sys._getframe(1))
+        call = make_call()
         call.state = QUEUED
         call.place = call.value = None
         call.fn, call.args, call.kwargs = fn, args, kwargs
@@ -165,7 +164,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         if profile.resolves:
             call.resolves = True
         pool.push(call)
-        return cast("Future[T]", call)
+        return call  # type: ignore[return-value]  # or what asyncio awaits in its place
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; let the queued ones run, or cancel them; wait for all threads.

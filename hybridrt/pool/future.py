@@ -118,7 +118,8 @@ class ThreadCall(Call, Future[Any]):
         found where every asyncio so far keeps it.
         """
         error: BaseException | None = self._exception
-        destination = None if isinstance(error, _UNCOPIED) else _awaited(self)
+        plain = error is None or not isinstance(error, _UNCOPIED)
+        destination = _awaited(self) if plain else None
         if destination is None:
             super()._invoke_callbacks()  # type: ignore[misc]
         elif destination.done():  # cancelled meanwhile

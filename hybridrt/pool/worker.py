@@ -147,7 +147,11 @@ class Worker:
         while True:
             self.asleep = True
             try:
-                if not self.serving:
+                if self.serving:
+                    pass
+                elif timeout is None:
+                    self.bell.get()
+                else:
                     self.bell.get(timeout=timeout)
             except Empty:
                 if self.crew.may_leave(self, timed_out=True):
@@ -287,7 +291,6 @@ class Worker:
         if delays:
             call.run_delay_ns = self._run_delay() - delay_start
         self.call, self.cpu_start_ns = outer, outer_cpu_start
-        call.drop_work()
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.
         del call, fn, context, outer
 

@@ -51,6 +51,16 @@ def test_a_wait_for_the_gil_is_not_taken_for_waiting_while_one_call_ran_undistur
     assert profile_of((10 * MS, 10 * MS), *disturbed, (10 * MS, 10 * MS)).kind is Kind.SHORT
 
 
+def test_an_undisturbed_call_counts_in_the_window_after_its_own_too_and_no_longer() -> None:
+    profile = profile_of((10 * MS, 10 * MS))
+    for _ in range(16):
+        profile.record(80 * MS, 10 * MS, 0)
+    assert profile.kind is Kind.SHORT
+    for _ in range(16):
+        profile.record(80 * MS, 10 * MS, 0)
+    assert profile.kind is Kind.WAITING
+
+
 @given(
     st.integers(LONG_NS, 1000 * MS),
     st.lists(st.integers(0, 10_000 * MS), min_size=16, max_size=80),

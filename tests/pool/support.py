@@ -90,11 +90,17 @@ class StillCrew(Crew):
 
     refusals = 0
 
+    def forget(self) -> None:
+        super().forget()
+        self.started: set[Worker] = set()
+
     def start(self, hired: list[Worker], submitted: Call | None = None) -> None:
         real, hired = hired[: self.refusals], hired[self.refusals :]
         self.refusals -= len(real)
         for worker in real:
             worker.thread.start = _refuse  # type: ignore[method-assign]
+        for worker in hired:  # of any pool
+            worker.crew.started.add(worker)  # type: ignore[attr-defined]
         super().start(real, submitted)
 
 
@@ -225,7 +231,7 @@ class Stage:
             for worker in tuple(pool.crew.workers):
                 if worker.probe is None:
                     worker.probe = FakeProbe(self.clock)  # type: ignore[assignment]
-                if worker.call is None and worker.serving:
+                if worker.call is None and worker.serving and worker in pool.crew.started:  # type: ignore[attr-defined]
                     self._claim(worker)
 
     def _claim(self, worker: Worker) -> None:

@@ -143,7 +143,10 @@ def test_stopping_it_after_it_left_does_not_stop_the_next_one(
     assert thread is not None
     thread.join(DEADLINE)
     private.governor.stop()
+    private.governor.parked = False  # so that the calls do not ring, and there is one ring only
     calls = [submit(pool, meeting) for _ in range(4)]
+    private.governor.parked = True
+    private.governor.ring()
     meeting.wait_for(4)  # without a governor only the first of an unknown function starts
     meeting.end()
     assert [call.result(DEADLINE) for call in calls] == [None] * 4

@@ -122,7 +122,8 @@ class Machine(RuleBasedStateMachine):
                 raise
         pool.crew.refusals = 0  # type: ignore[attr-defined]
         with pool.lock:  # what waits for want of a thread starts at the next event, whatever it is
-            pool.dispatch_locked()
+            hired = pool.dispatch_locked()
+        pool.crew.start(hired)
         self.stage.work()
 
     def _accepted(self, number: int) -> ThreadCall | None:

@@ -19,7 +19,7 @@ from hybridrt.pool.pool import RESOLVERS_MAX
 from hybridrt.values import Kind
 
 from .conftest import Make
-from .support import DEADLINE, Meeting, Stage, compute, make_call, named
+from .support import DEADLINE, MS, Meeting, Stage, compute, make_call, named
 
 # ---------------------------------------------------------------------- queue_max
 
@@ -76,6 +76,26 @@ def test_a_patient_call_waits_for_space_in_its_turn() -> None:
         assert stage.running() == [call]
         stage.end(call)
     assert stage.pool.tally.rejected == 1
+
+
+@pytest.mark.parametrize("way", ["end", "long end", "cancel", "help", "overdraft"])
+def test_a_patient_call_for_which_space_comes_starts_at_once_if_its_lane_has_room(way: str) -> None:
+    """The call that made space was of another kind, and one like it may have taken its place."""
+    stage = Stage(options={"queue_max": 1})
+    holder, queued = stage.push_many(2, stage.learn(Kind.LONG))
+    patient = stage.push(stage.learn(Kind.WAITING), patient=True)
+    assert stage.running() == [holder]
+    assert patient in stage.pool.backlog
+    if way == "cancel":
+        assert queued.cancel()
+    elif way == "help":
+        assert stage.help(holder, queued)
+    elif way == "overdraft":
+        stage.compute(holder)
+        stage.step(10 * MS, times=80)
+    else:
+        stage.end(holder, quick=way == "end")
+    assert patient in stage.running()
 
 
 def test_a_patient_call_that_is_withdrawn_never_runs() -> None:

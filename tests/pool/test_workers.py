@@ -81,9 +81,10 @@ def test_as_many_workers_stay_as_min_workers_says(
     assert submit(pool, len, "ab").result(DEADLINE) == 2
 
 
-def test_the_worker_used_last_works_next(make_private: MakePool, meeting: Meeting) -> None:
+@pytest.mark.parametrize("lanes", [False, True])
+def test_the_worker_used_last_works_next(make_private: MakePool, meeting: Meeting, lanes: bool) -> None:
     """So the surplus at the bottom of the stack gets old enough to leave."""
-    pool = make_private(lanes=False)
+    pool = make_private(lanes=lanes)
     calls = [submit(pool, meeting) for _ in range(4)]
     meeting.wait_for(4)
     meeting.end()
