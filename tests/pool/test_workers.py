@@ -8,7 +8,8 @@ import logging
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from concurrent.futures.thread import BrokenThreadPool
 from typing import Any
 
@@ -16,10 +17,14 @@ import pytest
 
 from hybridrt import WorkerLostError
 from hybridrt.pool.call import Call
+from hybridrt.pool.gates import Gate
+from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.interpreter import shared
+from hybridrt.pool.permits import NONE
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
+from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
 from .support import DEADLINE, Meeting, Stage, make_call, named, until
@@ -96,6 +101,57 @@ def test_the_worker_used_last_works_next(make_private: MakePool, meeting: Meetin
         names.add(submit(pool, threading.current_thread).result(DEADLINE).name)
         until(lambda: len(pool.crew.idle) == 4, "the worker parks")
     assert len(names) == 1
+
+
+def test_a_worker_given_a_call_as_its_wait_times_out_stays(stage: Stage) -> None:
+    """1. Its wait times out. 2. A dispatch takes it off the stack. 3. It asks whether to leave."""
+    stage.end(stage.push(stage.learn(Kind.WAITING)))
+    crew = stage.pool.crew
+    (worker,) = crew.idle
+    crew.min_workers = 0
+    call = stage.push(stage.learn(Kind.WAITING), late=True)
+    assert not crew.may_leave(worker, timed_out=True)
+    stage.end(call)
+    assert crew.may_leave(worker, timed_out=True)
+
+
+class WatchedBatch(deque[Call]):
+    """Notes whether its worker had been told of a stint when something was put in."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__()
+        self.worker = worker
+        self.told: list[bool] = []
+
+    def append(self, call: Call) -> None:
+        self.told.append(self.worker.serving)
+        super().append(call)
+
+    def extend(self, calls: Iterable[Call]) -> None:
+        self.told.append(self.worker.serving)
+        super().extend(calls)
+
+
+@pytest.mark.parametrize("way", ["at once", "from the queue", "a batch"])
+def test_a_worker_is_told_of_a_stint_when_its_batch_is_full_and_not_before(stage: Stage, way: str) -> None:
+    """Awake between two stints, it would find nothing, or half of it, and go to sleep on the rest."""
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 3
+    stage.end(stage.push(fn))
+    (worker,) = stage.pool.crew.idle
+    batch = worker.batch = WatchedBatch(worker)
+    if way == "at once":
+        stage.push(fn, late=True)
+    elif way == "from the queue":
+        stage.push(fn, late=True, gates=(Gate(1, "gate"),))
+    else:
+        other = stage.add_pool()
+        holder = stage.push(stage.learn(Kind.SHORT, pool=other), pool=other)
+        stage.push_many(3, fn)
+        exchange_permit(stage.worker_of(holder), NONE)
+    assert batch.told
+    assert not any(batch.told)
+    assert worker.serving
 
 
 def test_an_idle_worker_keeps_nothing_of_its_last_call_alive(make_private: MakePool) -> None:
