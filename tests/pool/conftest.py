@@ -9,7 +9,7 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
 from hybridrt.pool.closing import close
-from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.interpreter import Interpreter, shared
 from hybridrt.pool.pool import Pool
 
 from .support import Meeting, Stage, make_pool
@@ -45,6 +45,8 @@ def make(meeting: Meeting) -> Iterator[Make]:
     meeting.end()
     for executor in made:
         executor.shutdown(wait=True, cancel_futures=True)
+    assert shared.permits.held == [0, 0, 0, 0], "expected every permit back, NONE, SHORT, LONG, FREE"
+    assert not shared.permits.lifted
 
 
 @pytest.fixture
