@@ -24,7 +24,13 @@ _NEVER_NS = 1 << 63
 
 
 class Admission(Protocol):
-    """The queued calls of a pool, and the choice among them."""
+    """The queued calls of a pool, and the choice among them.
+
+    Attributes:
+        moved: A call went from lane to lane since the last dispatch, so that others may start, too.
+    """
+
+    moved: bool
 
     def put(self, call: Call) -> bool:
         """Queue a call; return whether it is the first of its lane."""
@@ -94,6 +100,8 @@ def _pop(lane: Lane) -> Call:
 
 class FifoAdmission:
     """One queue, as many calls at once as the policy says, no permits."""
+
+    moved = False
 
     def __init__(self) -> None:
         self._queue: Lane = OrderedDict()
@@ -165,6 +173,7 @@ class LaneAdmission:
         self._long: Lane = OrderedDict()
         self._free: Lane = OrderedDict()
         self._unknown: dict[Profile, Lane] = {}
+        self.moved = False
         self._lanes = {
             Kind.WAITING: self._waiting,
             Kind.SHORT: self._short,
@@ -193,28 +202,31 @@ class LaneAdmission:
         """Return the first call that may start: waiting, short or unknown, GIL-free, long."""
         if self._unknown:
             self._sort_unknown()
-        if waiting < limit and self._fits(self._waiting, _WAITING):
+        for kind, lane in self._lanes.items():
+            if lane and next(iter(lane)).profile.kind is not kind:
+                self._sort(lane, kind)
+        if self._waiting and waiting < limit:
             return self._start(_pop(self._waiting), NONE)
         if self._short or self._unknown:
             call = self._take_short(waiting < limit)
             if call is not None:
                 return call
         permits = self._permits
-        if permits.has_room(FREE) and self._fits(self._free, _FREE):
+        if self._free and permits.has_room(FREE):
             return self._start(_pop(self._free), FREE)
-        if permits.has_room(LONG) and self._fits(self._long, _LONG):
+        if self._long and permits.has_room(LONG):
             return self._start(_pop(self._long), LONG)
         return None
 
-    def _fits(self, lane: Lane, kind: Kind) -> bool:
-        """Tell whether the lane has a call, after moving those at its head that have become another kind."""
+    def _sort(self, lane: Lane, kind: Kind) -> None:
+        """Move the calls at the head of a lane that have become another kind."""
+        self.moved = True
         while lane:
             call = next(iter(lane))
             if call.profile.kind is kind:
-                return True
+                return
             del lane[call]
             self.put(call)
-        return False
 
     def take_like(self, first: Call, most: int) -> list[Call]:
         """Take the short calls of the same function that stand at the head of the lane."""
@@ -278,13 +290,13 @@ class LaneAdmission:
         for profile, lane in list(self._unknown.items()):
             if profile.kind is not Kind.UNKNOWN or not lane:
                 del self._unknown[profile]
+                self.moved |= bool(lane)
                 for call in lane:
                     _put(self._lanes[profile.kind], call)
 
     def _take_short(self, room_to_wait: bool) -> Call | None:
         """Return the older of the first short call and the first unknown call that may start."""
-        room = self._permits.has_room(SHORT) and self._fits(self._short, _SHORT)
-        short = self._short if room else None
+        short = self._short if self._short and self._permits.has_room(SHORT) else None
         unknown, permit = self._startable_unknown(room_to_wait) if self._unknown else (None, NONE)
         if unknown is not None and (short is None or _head_ns(unknown) < _head_ns(short)):
             call = self._start(_pop(unknown), permit)

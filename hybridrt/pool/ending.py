@@ -62,7 +62,7 @@ def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call) -> list[Worker
     else:
         begun = pool.begin_or_park_locked(worker)
         # One like it took its place, and nothing else has changed: nobody else can start.
-        if not (begun and worker.permit == permit and call.profile.kind is kind):
+        if not (begun and worker.permit == permit and call.profile.kind is kind) or pool.admission.moved:
             hired = pool.dispatch_after_locked(call)
     if refills:  # what came out of the backlog may be of another kind
         hired = hired + pool.dispatch_locked()
@@ -95,9 +95,10 @@ def finish_batch(
         if pool.others_starve_locked():
             hired = pool.dispatch_others_locked()
             pool.begin_or_park_locked(worker)
+            hired = hired + pool.dispatch_locked()
         else:
             begun = pool.begin_or_park_locked(worker)
-            if not (begun and worker.permit == permit and profile.kind is kind):
+            if not (begun and worker.permit == permit and profile.kind is kind) or pool.admission.moved:
                 hired = pool.dispatch_others_locked(pool)
         if refills:
             hired = hired + pool.dispatch_locked()

@@ -206,6 +206,7 @@ class Pool:
             if call is None:
                 break
             hired += self.assign_locked(call)
+        self.admission.moved = False
         if self.admission.lacks_permit():
             self.interpreter.starved[self] = None
         else:
