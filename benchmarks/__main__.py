@@ -12,7 +12,7 @@ from benchmarks.harness import RESULTS, ChildError, Options, Report, write
 
 __all__ = ["main"]
 
-BENCHMARKS = ("dispatch", "measuring", "memory")
+BENCHMARKS = ("dispatch", "measuring", "memory", "fairness", "loads", "echo", "mixed", "simulator")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if asked.name == "plot":
         return _plot(asked.out or RESULTS)
-    options = Options(quick=asked.quick, only=tuple(asked.only))
     folder = asked.out or (None if asked.quick or asked.only else RESULTS)
+    options = Options(quick=asked.quick, only=tuple(asked.only), folder=folder, resume=asked.resume)
     try:
         for name in BENCHMARKS if asked.name == "all" else (asked.name,):
             _publish(importlib.import_module(f"benchmarks.{name}").run(options), folder)
@@ -45,8 +45,9 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PART",
-        help="candidates whose name has this; only prints",
+        help="candidates whose name has this, or the loads named; only prints",
     )
+    parser.add_argument("--resume", action="store_true", help="keep what an interrupted run has written")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write JSON and Markdown here")
     return parser
 

@@ -33,14 +33,17 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A promise about a figure: its median is at most `limit`."""
+    """A promise about a figure: its median is at most, or `at_least`, `limit`."""
 
     claim: str
     figure: Spread
     limit: float
+    at_least: bool = False
 
     @property
     def held(self) -> bool:
+        if self.at_least:
+            return self.figure.median >= self.limit
         return self.figure.median <= self.limit
 
     def to_dict(self) -> dict[str, object]:
@@ -50,7 +53,8 @@ class Target:
     def row(self, digits: int = 2) -> tuple[str, str, str, str]:
         """Return claim, limit, measured and verdict for a table."""
         verdict = "held" if self.held else "missed"
-        return self.claim, f"<= {self.limit:.{digits}f}", self.figure.text(digits), verdict
+        sign = ">=" if self.at_least else "<="
+        return self.claim, f"{sign} {self.limit:.{digits}f}", self.figure.text(digits), verdict
 
 
 def spread(values: Sequence[float]) -> Spread:

@@ -31,9 +31,11 @@ __all__ = [
     "describe",
     "facts",
     "header",
+    "importable",
     "interleave",
     "select",
     "spawn",
+    "version",
     "write",
 ]
 
@@ -78,10 +80,14 @@ class Options:
     Attributes:
         quick: Short and few repetitions: shows that it runs, not what it measures.
         only: Names, or parts of names, of the candidates to run; empty runs all.
+        folder: Where results go, or None where they are only printed.
+        resume: Keep what an interrupted run has written there, if the benchmark can.
     """
 
     quick: bool = False
     only: tuple[str, ...] = ()
+    folder: Path | None = None
+    resume: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,14 +109,14 @@ def select(candidates: Sequence[Candidate], only: Sequence[str]) -> tuple[list[C
     if not wanted:
         names = ", ".join(sorted({c.name for c in candidates}))
         raise ValueError(f"--only must match a candidate, got {', '.join(only)}; there are: {names}")
-    able = [c for c in wanted if all(map(_importable, c.needs))]
+    able = [c for c in wanted if all(map(importable, c.needs))]
     if not able:
         needs = ", ".join(sorted({module for c in wanted for module in c.needs}))
         raise ValueError(f"the candidates need {needs}: install the `bench` group to run them")
     return able, [c.name for c in wanted if c not in able]
 
 
-def _importable(module: str) -> bool:
+def importable(module: str) -> bool:
     """Tell whether a module is there, in the checkout (where the children run) or installed."""
     return util.find_spec(module) is not None
 
@@ -199,7 +205,7 @@ class Progress:
         if not self._done:
             return ""
         each = (time.monotonic() - self._began) / self._done
-        return f", {each * (self._total - self._done):.0f} s left"
+        return f", {max(0.0, each * (self._total - self._done)):.0f} s left"
 
 
 def facts() -> dict[str, Any]:
@@ -212,7 +218,7 @@ def facts() -> dict[str, Any]:
         "usable_cpus": _usable_cpus(),
         "switch_interval_s": sys.getswitchinterval(),
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
-        "libraries": {name: _version(name) for name in _LIBRARIES},
+        "libraries": {name: version(name) for name in _LIBRARIES},
     }
 
 
@@ -256,7 +262,8 @@ def _usable_cpus() -> int | None:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def _version(library: str) -> str | None:
+def version(library: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
     try:
         return metadata.version(library)
     except metadata.PackageNotFoundError:

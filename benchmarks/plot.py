@@ -1,4 +1,4 @@
-"""Draw `results/dispatch-pyX.Y.json`, one dot per fresh process."""
+"""Draw results: of `dispatch` one dot per fresh process, of `loads` the sweeps and cold starts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from benchmarks.loads.picture import draw
+from benchmarks.loads.store import read
+from benchmarks.simulator.picture import draw as draw_sizes
 
 __all__ = ["plot"]
 
@@ -22,6 +26,11 @@ def plot(folder: Path) -> Iterator[Path]:
     """
     for results in sorted(folder.glob("dispatch-py*.json")):
         yield _dispatch(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
+    for loads in sorted(path for path in folder.glob("loads-py*") if path.is_dir()):
+        # Not `with_suffix`: to that, the minor version of Python is one.
+        yield draw(read(loads), folder / f"{loads.name}.svg")
+    for results in sorted(folder.glob("simulator-py*.json")):
+        yield draw_sizes(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
 
 
 def _dispatch(data: Mapping[str, Any], picture: Path) -> Path:

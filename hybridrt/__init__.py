@@ -28,6 +28,21 @@ Timeouts
 Exceptions
     Arrive as they were raised, `SystemExit` included; `StopIteration` as the cause of a `RuntimeError`
     where an event loop is in between. An error that nobody waits for any more is logged.
+Switch interval
+    While a call computes under a GIL, the interpreter's switch interval (`sys.setswitchinterval`, 5 ms
+    in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or
+    calls come and go fast, so that the GIL would change hands too often, it grows towards what it was as
+    long as the loop keeps `loop_delay_target`.
+    It is put back when nothing has computed for 50 ms, at close, and in a forked child. A value that
+    somebody else sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
+    whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
+anyio's threads
+    `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on threads
+    of anyio's, 40 at most on a loop. A `Runtime` lets more of them run while calls queue up behind ones
+    that wait, up to `max_workers`; ones that compute are never added to, because they would only share
+    the GIL. The value found is the least and comes back at close. One below 40 or without a limit, and
+    one that the program sets meanwhile, is left alone, and so is every limiter of the program's own.
+    `Runtime(govern_anyio=False)` or HYBRIDRT_GOVERN_ANYIO=0 in the environment switches it off.
 Twice
     No call runs twice.
 A full queue
@@ -69,10 +84,15 @@ from hybridrt.values import (
     CallEvent,
     Decision,
     FunctionStatistics,
+    GilClass,
+    GilEvidence,
     Kind,
+    LimiterStatistics,
     LoopDelay,
     Reason,
     RunningCall,
+    ShieldReason,
+    ShieldStatistics,
     Statistics,
 )
 
@@ -81,10 +101,13 @@ __all__ = [
     "CallEvent",
     "Decision",
     "FunctionStatistics",
+    "GilClass",
+    "GilEvidence",
     "Hooks",
     "HybridrtError",
     "Kind",
     "LaneNestingError",
+    "LimiterStatistics",
     "LoopDelay",
     "NotPortableError",
     "OffloadTimeoutError",
@@ -94,6 +117,8 @@ __all__ = [
     "RunningCall",
     "Runtime",
     "RuntimeClosedError",
+    "ShieldReason",
+    "ShieldStatistics",
     "Statistics",
     "WorkerLostError",
     "blocking",

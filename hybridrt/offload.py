@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import update_wrapper
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_args, overload
 
 from hybridrt.errors import LaneNestingError
 from hybridrt.loop.call import LoopCall
@@ -20,14 +21,13 @@ from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Where
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["Offloaded", "is_async", "offload"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+Binding = Literal["object", "class", "nothing"]
+"""What a function binds to as a class attribute: method, class method or static method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +91,16 @@ class Offloaded(Generic[P, R]):
     """
 
     def __init__(
-        self, fn: Callable[P, R], options: Options, *, head: tuple[Any, ...] = (), limiter: Gate | None = None
+        self,
+        fn: Callable[P, R],
+        options: Options,
+        *,
+        binding: Binding = "object",
+        head: tuple[Any, ...] = (),
+        limiter: Gate | None = None,
     ) -> None:
         self._fn = fn
+        self._binding = binding
         self._options = options
         self._special = options.special
         self._head = head
@@ -117,14 +124,26 @@ class Offloaded(Generic[P, R]):
 
     def sync(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now, as if it were not decorated."""
+        self._check_class()
         return self._fn(*self._head, *args, **kwargs)
 
     def options(self, **changes: Any) -> Offloaded[P, R]:
         """Return the same function with other options."""
+        self._check_class()
         limiter = None if "limit" in changes else self._limiter
-        return Offloaded(
-            self._fn, _options(replace, self._options, changes), head=self._head, limiter=limiter
-        )
+        chosen = _options(replace, self._options, changes)
+        return Offloaded(self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter)
+
+    def _check_class(self) -> None:
+        """Refuse to work without the class that `@classmethod` above us keeps from us on 3.13 and later.
+
+        There it binds like a method, whose attributes are those of the unbound function.
+        """
+        if _CLASSMETHOD_HIDES and not self._head and _is_below_classmethod(self):
+            raise TypeError(
+                f"{function_name(self._fn)} is offloaded below @classmethod, which on this version of Python "
+                "hides the class from .sync and .options; write @offload above @classmethod"
+            )
 
     @overload
     def __get__(self, obj: None, owner: type | None = None) -> Offloaded[P, R]: ...
@@ -133,7 +152,9 @@ class Offloaded(Generic[P, R]):
         self: Offloaded[Concatenate[S, Q], R], obj: S, owner: type | None = None
     ) -> Offloaded[Q, R]: ...
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
-        if obj is None or self._head:  # as with functions, what is bound is not bound again
+        if self._binding == "class":
+            obj = type(obj) if owner is None else owner
+        if obj is None or self._head or self._binding == "nothing":  # what is bound is not bound again
             return self
         # Made at each look at the attribute, so nothing is worked out anew.
         bound: Offloaded[..., Any] = Offloaded.__new__(Offloaded)
@@ -221,6 +242,19 @@ class Offloaded(Generic[P, R]):
 Q = ParamSpec("Q")
 
 
+_CLASSMETHOD_HIDES = sys.version_info >= (3, 13)
+
+
+def _is_below_classmethod(offloaded: Offloaded[..., Any]) -> bool:
+    """Tell whether a class of a module has the function as a class method; others are not found."""
+    *path, name = getattr(offloaded, "__qualname__", "").split(".")
+    owner: Any = sys.modules.get(offloaded.__module__) if path else None
+    for part in path:
+        owner = getattr(owner, part, None)
+    found = getattr(owner, "__dict__", {}).get(name)
+    return isinstance(found, classmethod) and found.__func__ is offloaded
+
+
 def _options(make: Callable[..., Options], *args: Any) -> Options:
     """Make options from names, with an error that lists the names there are."""
     *rest, changes = args
@@ -290,6 +324,9 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     Returns:
         An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`.
 
+    In a class write `@offload` above `@classmethod` and `@staticmethod`. Below them calls can be awaited
+    just as well, but from Python 3.13 on `@classmethod` hides the class from `.sync` and `.options`.
+
     Raises:
         TypeError: `fn` cannot be offloaded, or an option is unknown or of the wrong type.
         ValueError: An option is out of its range.
@@ -305,16 +342,21 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     chosen = _options(Options, options)
     if fn is None:
         return lambda fn: offload(fn, **options)
+    fn, binding = _peel(fn)
     _check_function(fn)
-    return Offloaded(fn, chosen)
+    return Offloaded(fn, chosen, binding=binding)
+
+
+def _peel(fn: Any) -> tuple[Any, Binding]:
+    """Return the function that a class or static method is made of, and what it binds to."""
+    if isinstance(fn, classmethod):
+        return fn.__func__, "class"
+    return (fn.__func__, "nothing") if isinstance(fn, staticmethod) else (fn, "object")
 
 
 def _check_function(fn: Any) -> None:
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
-    if isinstance(fn, (classmethod, staticmethod)):
-        kind = type(fn).__name__
-        raise TypeError(f"offload a method below @{kind}, not above it: write @{kind} first")
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
     inner = unwrap(fn)

@@ -14,12 +14,12 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from hybridrt.errors import QueueFullError, RuntimeClosedError
+from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
-from hybridrt.measure.heartbeat import Heartbeat
-from hybridrt.observe.loop_delay import DelayWindow
+from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
@@ -38,6 +38,8 @@ T = TypeVar("T")
 
 CLEAN_UP = 1.0
 """Seconds that tasks have to end in after the deadline, once they are cancelled and their calls given up."""
+LAST_STEP = 0.1
+"""Seconds that a thread has to end in after it has said that it is about to; it takes microseconds."""
 _runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
 
 
@@ -57,11 +59,14 @@ class Runtime:
         max_workers: Hard limit of threads. None: 256, less where memory is short.
         min_workers: Idle threads that stay.
         policy: "demand", or "paper" for the published controller.
-        loop_delay_target: Seconds of loop delay that the shield will aim at. Accepted, without
-            effect in this version.
-        shield: Whether the switch interval may be governed. Accepted, without effect in this version.
-        govern_anyio: Whether anyio's limiter may be governed. Accepted, without effect in this
-            version.
+        loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
+            calls compute; the switch interval is governed by it.
+        shield: Whether the interpreter's switch interval may be governed while this runtime is open;
+            False keeps other runtimes from it, too. Off for good with `HYBRIDRT_SHIELD=0` in the
+            environment at import, and where there is no GIL.
+        govern_anyio: Whether anyio's limit of 40 worker threads on this loop, which FastAPI's and
+            Starlette's synchronous endpoints queue for, may grow while its calls wait, up to
+            `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError` and awaited calls
             wait for space.
         background_max: Background tasks at most.
@@ -97,7 +102,7 @@ class Runtime:
             raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
         self.loop_delay_target = loop_delay_target
         self.shield = shield
-        self.govern_anyio = govern_anyio
+        self.govern_anyio = govern_anyio and may_govern_anyio()
         self.background_max = background_max
         self.shutdown_timeout = shutdown_timeout
         self.executor = AdaptiveThreadPoolExecutor(
@@ -110,10 +115,11 @@ class Runtime:
             hooks=hooks,
         )
         self._background: set[asyncio.Task[Any]] = set()
-        self._delays = DelayWindow()
-        self._heartbeat: Heartbeat | None = None
+        self._watch: LoopWatch | None = None
+        self._limiter: AnyioLimiter | None = None
         self._port: Port | None = None
         self._state: Literal["new", "open", "closing", "closed"] = "new"
+        self._closed = asyncio.Event()
         self._deadline: float | None = None
 
     @staticmethod
@@ -153,21 +159,31 @@ class Runtime:
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
-        self._heartbeat = Heartbeat(loop, self._delays.record, self._port.pool.is_active)
-        self._heartbeat.start()
+        if self.govern_anyio:
+            self._limiter = AnyioLimiter(loop, self._port.pool)
+        self._watch = LoopWatch(
+            loop,
+            self._port.pool,
+            target=self.loop_delay_target,
+            shield=self.shield,
+            listener=self._limiter,
+        )
+        self._watch.start()
 
     def _make_port(self, loop: asyncio.AbstractEventLoop) -> Port:
         return Port(loop, self.executor)
 
     async def aclose(self) -> None:
-        """Close by the deadline; closing twice is fine.
+        """Close by the deadline. Closing twice is fine; the second waits for the first to be done.
 
         Order: background tasks end or are cancelled, queued and running calls end, the rest is left
-        behind. Being cancelled meanwhile leaves the rest behind at once.
+        behind. Being cancelled meanwhile leaves the rest behind at once. A background task that closes
+        its runtime a second time does not wait, since that close waits for the task.
         """
-        if self._state in ("new", "closed", "closing"):
-            if self._state == "new":
-                self._state = "closed"
+        if self._state == "closing" and asyncio.current_task() not in self._background:
+            await self._closed.wait()
+        if self._state != "open":
+            self._state = "closed" if self._state == "new" else self._state
             return
         self._state = "closing"
         try:
@@ -180,6 +196,7 @@ class Runtime:
             self._leave_behind()
             self._uninstall()
             self._state = "closed"
+            self._closed.set()
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -202,6 +219,10 @@ class Runtime:
         close(self._port.pool, closed_error, cancel_queued=False)
         self._port.pool.crew.when_empty(lambda: _call_soon(loop, _set_done, empty))
         await asyncio.wait({empty}, timeout=self._time_left())
+        if empty.done():
+            for thread in tuple(self._port.pool.crew.threads):
+                if thread.is_alive():
+                    thread.join(LAST_STEP)
 
     def _leave_behind(self) -> None:
         """Fail what is queued, give up what runs, and say what that is."""
@@ -223,8 +244,10 @@ class Runtime:
     def _uninstall(self) -> None:
         assert self._port is not None
         loop = self._port.loop
-        if self._heartbeat is not None:
-            self._heartbeat.stop()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._limiter is not None:
+            self._limiter.close()
         set_port(loop, None)
         _runtimes.pop(loop, None)
         if not loop.is_closed():
@@ -308,8 +331,9 @@ class Runtime:
         """Return what the runtime knows about itself; see `Statistics`."""
         return replace(
             self.executor.statistics(),
-            loop_delay=self._delays.summary(),
+            loop_delay=None if self._watch is None else self._watch.summary(),
             background=len(self._background),
+            anyio=None if self._limiter is None else self._limiter.statistics(),
         )
 
     def _open_port(self) -> Port:

@@ -14,11 +14,16 @@ __all__ = [
     "CallEvent",
     "Decision",
     "FunctionStatistics",
+    "GilClass",
+    "GilEvidence",
     "Kind",
+    "LimiterStatistics",
     "LoopDelay",
     "PolicyName",
     "Reason",
     "RunningCall",
+    "ShieldReason",
+    "ShieldStatistics",
     "Statistics",
     "Where",
 ]
@@ -42,6 +47,22 @@ class Kind(StrEnum):
     """Computes and leaves the GIL to others meanwhile; limited by the cores."""
 
 
+class GilClass(StrEnum):
+    """What a function does with the GIL; learned of calls that take some milliseconds."""
+
+    UNKNOWN = "unknown"
+    """Not seen often enough, or its calls are too short to tell."""
+    RELEASES = "releases"
+    """Leaves the GIL to others while it computes: zlib, hashing, onnxruntime, most of numpy."""
+    COOPERATES = "cooperates"
+    """Python code: gives the GIL away within a switch interval when somebody waits."""
+    HOLDS = "holds"
+    """C code that keeps the GIL until it returns: `json.loads`, pydantic, `tokenizers.encode`. No thread
+    and no switch interval protects the loop from it."""
+    WAITS = "waits"
+    """Mostly blocked."""
+
+
 class Reason(StrEnum):
     """Why a pool has the size it has."""
 
@@ -56,7 +77,13 @@ class Reason(StrEnum):
     SATURATED = "saturated"
     """Calls were queued, but the GIL or the cores were already busy."""
     HYSTERESIS = "hysteresis"
-    """Growth was due, but not yet often enough in a row."""
+    """Growth was due, but not yet often enough in a row, or the last one was a moment ago."""
+    MEMORY = "memory"
+    """Calls were queued, but the memory budget was nearly used up."""
+    PROBE = "probe"
+    """More or fewer threads are tried; they stay if throughput rises with more, or holds with fewer."""
+    KNEE = "knee"
+    """Calls were queued, but more threads would only wait for each other: measured throughput stood still."""
     NO_DEMAND = "no_demand"
     """Nothing was queued."""
     AT_MAX = "at_max"
@@ -91,12 +118,35 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GilEvidence:
+    """What the class of a function rests on: counts of the last looks at its calls; old ones fade.
+
+    Attributes:
+        waiting: Looks that saw a call blocked.
+        free: Wake-ups of the governor beside a computing call that found the GIL free.
+        yielded: Those that got it within some switch intervals.
+        held: Those that waited for longer.
+        longest_hold: The longest such wait, in seconds.
+    """
+
+    waiting: int = 0
+    free: int = 0
+    yielded: int = 0
+    held: int = 0
+    longest_hold: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionStatistics:
     """The profile of one function; times are sums over its finished calls, in seconds.
 
     Attributes:
         name: Qualified name, `module:qualname`; `other` collects functions beyond the bound.
         kind: What the function is known to do.
+        gil: What it does with the GIL.
+        evidence: What that rests on.
+        beta_corrected: Blocking ratio of the last calls without their waits for the GIL and for a core;
+            None where that cannot be told.
         calls: Finished calls, failures included.
         failed: Calls that raised.
         wall: From start to end.
@@ -113,6 +163,9 @@ class FunctionStatistics:
     cpu: float
     queue_wait: float
     beta: float | None
+    beta_corrected: float | None = None
+    gil: GilClass = GilClass.UNKNOWN
+    evidence: GilEvidence = GilEvidence()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,6 +198,71 @@ class LoopDelay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimiterStatistics:
+    """anyio's limiter of worker threads, as of the last beat of the loop.
+
+    Attributes:
+        total: Calls that may run at once; None for any number.
+        floor: The value found, below which it is never set; None for any number.
+        borrowed: Calls that run.
+        waiting: Tasks that wait for their turn.
+        decisions: The last 200 decisions, oldest first; their sizes are totals.
+        stopped: Why it is governed no more, or not at all; None while it is.
+    """
+
+    total: int | None
+    floor: int | None
+    borrowed: int
+    waiting: int
+    decisions: tuple[Decision, ...]
+    stopped: str | None
+
+
+class ShieldReason(StrEnum):
+    """Why the switch interval is what it is."""
+
+    REST = "rest"
+    """Nothing computes: it is the user's own."""
+    TIGHT = "tight"
+    """One call computes, undisturbed: the shortest, which costs it next to nothing."""
+    RELAX = "relax"
+    """Several compute, or calls come and go fast, and the loop keeps its target: it grows step by step."""
+    HOLD = "hold"
+    """The same, and the loop comes near its target."""
+    LATE = "late"
+    """The loop misses its target: as short as helps."""
+    UNMEASURED = "unmeasured"
+    """The same, and no runtime measures a loop: by the number of computing calls."""
+    FOREIGN = "foreign"
+    """Somebody else has changed it: left alone until nothing computes."""
+    VETO = "veto"
+    """A runtime with `shield=False` is open: left alone."""
+    FAILED = "failed"
+    """The governor has failed: the user's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShieldStatistics:
+    """The switch interval of the interpreter, in seconds; see `sys.setswitchinterval`.
+
+    Attributes:
+        interval: What it is now.
+        user: What it is, or was, without the shield.
+        target: Loop delay aimed at, the smallest of all runtimes.
+        delay: 99th percentile of the loops' recent delay, the worst of all; None without a runtime.
+        reason: Why it is what it is.
+        changes: How often the shield has set it.
+    """
+
+    interval: float
+    user: float
+    target: float
+    delay: float | None
+    reason: ShieldReason
+    changes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """What an executor, or a runtime, knows about itself.
 
@@ -165,11 +283,17 @@ class Statistics:
         abandoned_running: Those of them that still hold a thread.
         overdrafts: Calls started without a permit because they had waited for too long.
         beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
+        gil_share: Share of the governor's last wake-ups that found the GIL taken; None before the first
+            and without a GIL.
+        gil_delay: Mean time it then waited for it, in seconds.
         functions: Profiles, the largest CPU time first.
         decisions: The last 200 sizing decisions, oldest first.
         governor_error: Why the governor stopped, or None while it works.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
+        anyio: anyio's limiter of worker threads; None without a runtime, when it is not to be governed,
+            and before anything used it.
+        shield: The switch interval; None where it is switched off, or there is no GIL.
     """
 
     policy: str
@@ -190,9 +314,13 @@ class Statistics:
     beta: float | None
     functions: tuple[FunctionStatistics, ...]
     decisions: tuple[Decision, ...]
+    gil_share: float | None = None
+    gil_delay: float | None = None
     governor_error: str | None = None
     loop_delay: LoopDelay | None = None
     background: int = 0
+    anyio: LimiterStatistics | None = None
+    shield: ShieldStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as nested dicts, lists and numbers, ready for `json.dumps`."""

@@ -173,3 +173,9 @@ def test_the_list_asks_a_question_per_benchmark(capsys: pytest.CaptureFixture[st
 def test_a_wrong_filter_is_an_error_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["dispatch", "--only", "nobody"]) == 1
     assert "got nobody" in capsys.readouterr().err
+
+
+def test_a_short_call_gets_through_beside_endless_ones() -> None:
+    arguments = {"pool": "hybridrt", "beside": "eight endless calls", "call": 0.002, "calls": 3}
+    sample = spawn(Candidate(name="fairness", job="fairness", arguments=arguments))
+    assert (len(sample["alone_ms"]), len(sample["beside_ms"]), sample["lost"]) == (3, 3, False)

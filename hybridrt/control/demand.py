@@ -1,71 +1,164 @@
-"""Sizing by demand, first version: how many *waiting* calls may run at once.
+"""Sizing by demand: how many *waiting* calls may run at once.
 
 Computing calls are not its business: they need a permit (see `permits`), however long their queue
-is, and that is what keeps a pool of computing threads from growing because of its own GIL wait.
-The law sees the waiting lane alone: it doubles while calls are queued there, unless the lane's own
-CPU use has filled what the GIL or the cores can give, and forgets a peak after a while without a
-queue. The rules are tried in order and the first that applies wins.
+is. The law sees the waiting lane alone and steers towards the knee, the size at which the lane's
+bottleneck is just busy all the time: the GIL, the cores, or something downstream that Python does not
+see, a disk or a connection pool. It borrows from TCP BBR (rate times round trip without queueing),
+square-root staffing, and libdispatch (double when all is blocked). The rules, in order:
+
+1. An experiment that is under way ends when its reading is clear; the size stays, or goes back.
+2. Calls held back by the size: the vetoes refuse growth (memory, GIL or cores filled by the lane
+   itself, blocking ratio below 0.3). Nothing completes: double. Below what the readings call for, or
+   nothing known yet: grow, at once to a size known to be good, else by doubling.
+3. Held back although growth does not seem to pay: try more threads, or fewer, and keep what holds up
+   the throughput. What was found stays for seconds, then longer and longer.
+4. Nobody held back: after some seconds the size comes down to the peak of that time. If calls seem to
+   hold each other up all the same, fewer are tried as well; the rest then queues.
+
+Throughput is the authority: the service time alone, the profiles' knee and all signals of the GIL only
+choose what to try and what to refuse.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
+from hybridrt.control.knee import DemandState, is_pressed, observe, reopen, staff
+from hybridrt.control.trial import begin, is_crowded, judge, try_uncrowding
+from hybridrt.control.veto import corrected, find_veto
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.values import Reason
 
 __all__ = ["DemandPolicy"]
 
+CROWDED = 20
+"""Windows in a row in which calls held each other up until fewer are tried although none is queued."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemandPolicy:
-    """Doubling growth under a saturation veto, slow return to the start.
+    """Knee tracking: doubling growth under vetoes, tested changes, peak hold.
 
     Attributes:
         interval: Seconds between two decisions.
-        first: The size to start with, and to return to. Not tuned: asyncio's own default pool has
-            at most as many threads.
-        saturation: Share of the capacity from which growth is refused.
-        patience: Windows without a queue before a peak is halved.
+        first: The size to start with, and to rest at.
+        patience: Seconds from finding a knee to the first doubt; doubles up to sixteen times that.
     """
 
     interval: float = 0.05
-    first: int = 32
-    saturation: float = 0.85
-    patience: int = 100
+    first: int = 8
+    patience: float = 4.0
 
-    def start(self, limits: Limits) -> State:
+    def start(self, limits: Limits) -> DemandState:
         """Return the first size."""
-        return State(workers=limits.clamp(self.first))
+        return DemandState(workers=limits.clamp(self.first), patience=self.patience)
 
-    def decide(self, limits: Limits, state: State, window: Window) -> State:
-        """Return the next size."""
-        beta = None if window.wall <= 0.0 else min(1.0, max(0.0, 1.0 - window.cpu / window.wall))
-        workers, streak, reason = self._next(limits, state, window)
-        return State(workers=workers, reason=reason, beta=state.beta if beta is None else beta, streak=streak)
+    def decide(self, limits: Limits, state: State, window: Window) -> DemandState:
+        """Return the next state; its reason is the whole explanation."""
+        state = observe(limits, self._own(state), window)
+        after = self._next(limits, state, window)
+        beta = corrected(state)
+        after = replace(after, beta=beta if beta >= 0.0 else None)
+        if after.workers == state.workers:
+            return after
+        grown = after.clock if after.workers > state.workers else after.grown_at
+        return reopen(replace(after, grown_at=grown))
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        """Tell whether the size is back at the start."""
-        return state.workers <= limits.clamp(self.first)
+        """Tell whether windows without calls would change nothing any more."""
+        own = self._own(state)
+        return not own.trial and own.workers <= self._rest(limits, own)
 
-    def _next(self, limits: Limits, state: State, window: Window) -> tuple[int, int, Reason]:
-        """Return (size, windows in a row without a queue, reason)."""
-        workers = state.workers
-        if not window.queued:
+    def _own(self, state: State) -> DemandState:
+        """Return a state of this policy; one of another has a size and nothing else to tell."""
+        if isinstance(state, DemandState):
+            return state
+        return DemandState(workers=state.workers, patience=self.patience, peak=state.workers)
+
+    def _rest(self, limits: Limits, state: DemandState) -> int:
+        return limits.clamp(min(self.first, state.knee or self.first))
+
+    def _next(self, limits: Limits, state: DemandState, window: Window) -> DemandState:
+        if state.trial:
+            return judge(self.patience, limits, state, window)
+        if not is_pressed(state, window):
             return self._settle(limits, state, window)
-        if workers >= limits.highest:
-            return limits.highest, 0, Reason.AT_MAX
-        if window.running < workers:
-            return workers, 0, Reason.HOLD
-        if window.lane_cpu >= self.saturation * limits.capacity:
-            return workers, 0, Reason.SATURATED
-        reason = Reason.DEMAND if window.completed else Reason.STALL
-        return limits.clamp(2 * workers), 0, reason
+        return self._press(limits, self._doubt(state), window)
 
-    def _settle(self, limits: Limits, state: State, window: Window) -> tuple[int, int, Reason]:
-        rest = limits.clamp(self.first)
-        if state.workers <= rest:
-            return state.workers, 0, Reason.HOLD
-        if state.streak + 1 < self.patience or window.running > state.workers // 2:
-            return state.workers, state.streak + 1, Reason.HOLD
-        return max(rest, state.workers // 2), 0, Reason.NO_DEMAND
+    # ------------------------------------------------------------------ held back
+
+    def _doubt(self, state: DemandState) -> DemandState:
+        """Forget a knee whose throughput has become another: the load has changed."""
+        since = state.clock - max(state.grown_at, state.trial_at)
+        if state.workers != state.knee or not state.knee_throughput or since < 1.5 or not state.readable:
+            return state
+        change = state.rate / state.knee_throughput
+        noise = 3.0 / math.sqrt(state.rate + 1.0)
+        if 0.75 - noise < change < 1.33 + noise:
+            return state
+        return replace(state, knee=0, exact=False, patience=self.patience, least=0.0)
+
+    def _press(self, limits: Limits, state: DemandState, window: Window) -> DemandState:
+        veto = find_veto(limits, state, window)
+        if veto is None:
+            grown = self._grow(limits, state, window)
+            if grown is not None:
+                return grown
+        return begin(limits, state, window, veto)
+
+    def _grow(self, limits: Limits, state: DemandState, window: Window) -> DemandState | None:
+        workers = state.workers
+        if _is_stalled(state, window):
+            target, reason = 2 * workers, Reason.STALL
+        elif state.knee and workers < state.knee:
+            target, reason = min(state.knee, workers + window.queued), Reason.DEMAND
+        elif _calls_for_more(state):
+            hint = 0 if state.exact or state.tried else int(window.knee or 0)
+            target = min(workers + window.queued, max(2 * workers, hint))
+            reason = Reason.DEMAND
+        else:
+            return None
+        target = limits.clamp(target)
+        if target <= workers:
+            return replace(state, reason=Reason.AT_MAX) if workers >= limits.highest else None
+        if state.clock - state.grown_at < _pause(state):
+            return replace(state, reason=Reason.HYSTERESIS)
+        return replace(state, workers=target, reason=reason)
+
+    # ------------------------------------------------------------------ not held back
+
+    def _settle(self, limits: Limits, state: DemandState, window: Window) -> DemandState:
+        """Come down to the peak of the last seconds, if it is lower."""
+        rest = self._rest(limits, state)
+        peak = max(state.peak, state.peak_before)
+        want = max(rest, limits.clamp(math.ceil(peak + math.sqrt(peak))))
+        if want < state.workers:
+            return replace(state, workers=want, reason=Reason.NO_DEMAND, streak=0)
+        state = replace(
+            state, reason=Reason.HOLD, streak=state.streak + 1 if is_crowded(limits, state, window) else 0
+        )
+        return try_uncrowding(limits, state, window) if state.streak >= CROWDED else state
+
+
+def _pause(state: DemandState) -> float:
+    """Return how long a growth must show what it does before the next one: longer from 64 threads."""
+    return min(state.quick, 0.1) if state.workers < 64 else min(2.0 * state.quick, 0.2)
+
+
+def _is_stalled(state: DemandState, window: Window) -> bool:
+    """Tell whether calls block for longer than their usual time and that of several others."""
+    if window.completed:
+        return False
+    usual = max(2.0 * state.alone, 16.0 * state.quick / state.workers)
+    since = max(state.done_at, state.grown_at)
+    return not state.alone or state.clock - since >= max(0.1, usual)
+
+
+def _calls_for_more(state: DemandState) -> bool:
+    """Tell whether the pool has fewer threads than its own throughput would keep busy."""
+    if state.knee and state.workers >= state.knee:
+        return False
+    if not state.alone_at or not state.service:
+        return True
+    return state.workers < staff(state.workers * state.likely_alone / state.service)

@@ -54,8 +54,9 @@ class Reading:
 
 _STILL_LOOKS = 2
 _BLIND_INTERVALS = 8
-"""Switch intervals without any CPU after which a call waits, where nothing better is known: with
-two computing calls and the loop, a GIL waiter gets its turn every third."""
+_BLIND_NS = 40_000_000
+"""Time, and switch intervals, without any CPU after which a call waits, where nothing better is known:
+with two computing calls and the loop, a GIL waiter gets its turn every third."""
 
 
 def is_still(interval: int, cpu: int) -> bool:
@@ -73,7 +74,9 @@ def judge(reading: Reading) -> Verdict:
         return Verdict.UNSURE
     if reading.prompt or _never_ran(reading):
         return Verdict.WAITS
-    if reading.schedule_ins is None and reading.still_for >= _BLIND_INTERVALS * reading.switch_interval:
+    if reading.schedule_ins is None and reading.still_for >= max(
+        _BLIND_NS, _BLIND_INTERVALS * reading.switch_interval
+    ):
         return Verdict.WAITS
     return Verdict.UNSURE
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 
 from hybridrt.loop.outlet import forget_closed, outlet_of
@@ -96,3 +97,18 @@ def close_private_executor() -> None:
             del _ports[loop]
     if executor is not None:
         executor.shutdown()
+
+
+def _start_clean() -> None:
+    global _private_lock
+    _private_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Held across the fork like the interpreter's lock, which is taken after it, here as elsewhere; the
+    # child gets a new one, because the thread that would release the old one is not there.
+    os.register_at_fork(
+        before=lambda: _private_lock.acquire(),
+        after_in_parent=lambda: _private_lock.release(),
+        after_in_child=_start_clean,
+    )

@@ -1,7 +1,7 @@
 """A timer on the loop that measures how late it fires.
 
 Every `period` seconds while there is work, every `idle_period` when there is none, so that an idle
-runtime costs next to nothing. Runs on the loop's thread alone; nothing is locked.
+runtime costs next to nothing. Runs on the loop's thread alone, `overdue` apart; nothing is locked.
 """
 
 from __future__ import annotations
@@ -57,6 +57,10 @@ class Heartbeat:
         if self._timer is not None and self._current > self._period:
             self._timer.cancel()
             self._arm()
+
+    def overdue(self, now: float) -> float:
+        """Return by how many seconds the next beat is late at `now`; from any thread."""
+        return max(0.0, now - self._due) if self._timer is not None else 0.0
 
     def _arm(self) -> None:
         self._current = self._period if self._busy() else self._idle_period

@@ -11,11 +11,16 @@ import os
 import sys
 from pathlib import Path
 
-import psutil
+import psutil  # not at the first question: a fork in the middle of an import leaves its lock to the child
 
-__all__ = ["gil_enabled", "memory_limit", "usable_cores"]
+__all__ = ["gil_enabled", "memory_limit", "memory_share", "usable_cores"]
 
 _CGROUP = Path("/sys/fs/cgroup")
+_MEMORY_FILES = (
+    ("memory.current", "memory.max", "memory.stat"),
+    ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes", "memory/memory.stat"),
+)
+"""Use, limit and details of a cgroup, version 2 and version 1."""
 
 
 def gil_enabled() -> bool:
@@ -55,12 +60,40 @@ def cpu_quota(cgroup: Path = _CGROUP) -> float | None:
 
 def memory_limit(cgroup: Path = _CGROUP) -> int:
     """Return the bytes this process may use: the cgroup limit, or the host's memory."""
-    total = int(psutil.virtual_memory().total)
+    total, _ = _memory()
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         words = _words(cgroup / name)
         if words and words[0].isdigit():
             return min(total, int(words[0]))
     return total
+
+
+def memory_share(cgroup: Path = _CGROUP) -> float:
+    """Return the share of memory in use, of the host's or of the cgroup's limit, whichever is scarcer.
+
+    What the kernel would drop at once, the page cache, does not count as used.
+    """
+    total, available = _memory()
+    share = 1.0 - available / total
+    for current, limit, stat in _MEMORY_FILES:
+        used, most = _words(cgroup / current), _words(cgroup / limit)
+        if used and most and used[0].isdigit() and most[0].isdigit() and 0 < int(most[0]) < total:
+            return max(share, (int(used[0]) - _droppable(cgroup / stat)) / int(most[0]))
+    return share
+
+
+def _memory() -> tuple[int, int]:
+    """Return the bytes of memory of the host, and those available."""
+    memory = psutil.virtual_memory()
+    return memory.total, memory.available
+
+
+def _droppable(stat: Path) -> int:
+    words = _words(stat)
+    names = {"inactive_file", "total_inactive_file"}
+    return max(
+        (int(value) for name, value in zip(words[::2], words[1::2], strict=False) if name in names), default=0
+    )
 
 
 def _ratio(numerator: str, denominator: str) -> float | None:

@@ -12,7 +12,10 @@ import os
 import threading
 import time
 
-__all__ = ["ThreadProbe"]
+__all__ = ["FILES_MAX", "ThreadProbe", "close_all"]
+
+FILES_MAX = 64
+"""Files kept open by all probes together; beyond them each question opens and closes its own."""
 
 
 class ThreadProbe:
@@ -25,6 +28,8 @@ class ThreadProbe:
         self._clock_id: int | None = None if getter is None else getter(threading.get_ident())
         self._native_id = threading.get_native_id()
         self._file: int | None = None
+        if len(_keepers) < FILES_MAX:
+            self._keep_file()
 
     def cpu_ns(self) -> int | None:
         """Return the CPU time of the thread; about 0.6 us, and the GIL is kept."""
@@ -40,8 +45,7 @@ class ThreadProbe:
 
         A thread that waits for the GIL wakes at least every switch interval, so a count that
         stands still for longer means that it waits for something else. Reading a file gives the
-        GIL away: ask rarely. The file is opened at the first question, because most threads are
-        never asked.
+        GIL away: ask rarely.
         """
         return self._schedstat(2)
 
@@ -57,18 +61,40 @@ class ThreadProbe:
         except (OSError, IndexError):
             return None
 
+    def _keep_file(self) -> None:
+        with contextlib.suppress(OSError):
+            self._file = self._open()
+            _keepers.add(self)
+
+    def _open(self) -> int:
+        return os.open(f"/proc/self/task/{self._native_id}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+
     def _schedstat(self, field: int) -> int | None:
         try:
-            if self._file is None:
-                path = f"/proc/self/task/{self._native_id}/schedstat"
-                self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._file, 128, 0).split()[field])
+            if self._file is not None:
+                return int(os.pread(self._file, 128, 0).split()[field])
+            file = self._open()
+            try:
+                return int(os.pread(file, 128, 0).split()[field])
+            finally:
+                os.close(file)
         except (OSError, ValueError, IndexError):
             return None
 
     def close(self) -> None:
         """Give the file back. Later questions are answered with None."""
         file, self._file, self._clock_id, self._native_id = self._file, None, None, -1
+        _keepers.discard(self)
         if file is not None:
             with contextlib.suppress(OSError):
                 os.close(file)
+
+
+def close_all() -> None:
+    """Give all files back, as in a forked child, where the threads are not."""
+    for probe in tuple(_keepers):
+        probe.close()
+
+
+_keepers: set[ThreadProbe] = set()
+"""Probes that keep a file open."""

@@ -4,11 +4,17 @@ One profile per code object and executor. Running sums make the statistics; two 
 make the kind. Everything is O(1) a call, and the number of profiles is bounded. The scheduler's
 lock protects all of it.
 
-The blocking part of a call is its wall time less its CPU time and less its run-queue delay, where the
-kernel tells that. A call that had to wait for the GIL reads the same way, so a single call proves
-nothing: the intrinsic wait w0 is the *least* blocking part seen in the last two windows, which a
-function reaches only when it really blocks. The raw ratio, the paper's beta, is only reported and
-never used to choose a kind.
+The blocking part of a call is its wall time less its CPU time, its wait for a core and its wait for
+the GIL. The kernel tells the second of them, and bounds the third: a thread that waits for the GIL
+wakes at least once a switch interval, so it waited for no longer than that for each time it blocked.
+Of calls long enough this is read (of some of them, because reading costs 5 us and gives the GIL away)
+and averaged over the last windows: the intrinsic wait w0. Where the bound for the GIL is most of it,
+w0 is not below what a quieter window has shown.
+
+Shorter calls, and platforms that do not tell, have only wall less CPU time. A call that had to wait
+for the GIL reads as blocked there, so a single call proves nothing: w0 is then the *least* blocking
+part seen in the last two windows, which a function reaches only when it really blocks. The raw ratio,
+the paper's beta, is only reported and never used to choose a kind.
 """
 
 from __future__ import annotations
@@ -16,6 +22,7 @@ from __future__ import annotations
 from threading import Lock
 from typing import Any
 
+from hybridrt.observe.gil_class import GilLedger
 from hybridrt.observe.naming import identify
 from hybridrt.values import FunctionStatistics, Kind
 
@@ -23,18 +30,27 @@ __all__ = ["LONG_NS", "Profile", "Profiles"]
 
 LONG_NS = 20_000_000
 """A call that computes for longer is long: four of CPython's default switch intervals."""
-WAITING_SHARE = 0.7
-"""Intrinsic blocking ratio from which a function waits. Two computing calls at once read 0.5."""
+WAITING_SHARE = 0.3
+"""Corrected intrinsic blocking ratio from which a function waits: the published veto's threshold, at
+which one GIL has room for 1.4 calls."""
+STAYS_WAITING_SHARE = 0.2
+"""And until which it does so, that noise does not move it to and fro."""
+RAW_WAITING_SHARE = 0.7
+"""The same for calls of which only wall and CPU time are known. Two computing calls at once read 0.5."""
 WAITING_NS = 50_000
 """A shorter intrinsic wait is noise of the clocks. Not measured."""
-DELAY_NS = 5_000_000
-"""Mean wall time from which run-queue delay is read: it costs 2 us a call and gives the GIL away."""
+DETAILED_NS = 200_000
+"""Mean wall time from which one call in four is asked for its waits for core and GIL."""
+ALL_DETAILED_NS = 5_000_000
+"""Mean wall time from which all are, until the kind has settled."""
 BATCH_CALL_NS = 50_000
 """Functions whose calls take less go to a worker in batches: the hand-over would cost as much."""
 BATCH_NS = 1_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
 _WINDOW = 16
+_SETTLED = 4
+"""Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
 _SEEN_ENOUGH = 4
 """Running calls seen to wait, and none to compute, until the rest of a function may start."""
 
@@ -50,22 +66,25 @@ class Profile:
         "calls",
         "calls_before",
         "computed_calls",
+        "corrected",
         "cpu_before",
+        "cpu_mean_ns",
         "cpu_ns",
-        "delays",
+        "detail_mask",
+        "detailed",
         "failed",
-        "free_ticks",
-        "held_ticks",
+        "gil",
         "key",
         "kind",
         "name",
         "owner",
         "queue_wait_ns",
-        "releases_gil",
         "resolves",
         "seen_waiting",
+        "settled",
         "turn_at",
         "unjudged",
+        "wait_mean_ns",
         "wall_before",
         "wall_ns",
     )  # fmt: skip
@@ -82,22 +101,43 @@ class Profile:
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
         self.batch = 1
         """How many queued calls of the function may go to a worker at once."""
-        self.delays = True
-        """Its calls are long enough to ask the kernel for their run-queue delay; so is the first."""
+        self.detail_mask = _NEVER_AGAIN
+        """A call is asked for its waits if the number of calls before it has none of these bits."""
+        self.detailed = (0, 0, 0, 0)
+        """Of the calls asked lately: how many, their CPU time, and how long they were blocked at least
+        and waited for the GIL at most."""
+        self.cpu_mean_ns = self.wait_mean_ns = 0
+        """CPU time and intrinsic wait w0 of a call, by the last windows."""
+        self.settled = 0
+        """Windows in a row that gave the same kind."""
+        self.corrected = False
+        """The calls were asked, so that w0 has neither their waits for the GIL nor those for a core."""
         self.unjudged = 0
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
         """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
-        self.free_ticks = self.held_ticks = 0
-        """Ticks at which a running call computed with the GIL free, or held."""
-        self.releases_gil = False
-        """Four ticks in five were free; it stays so until most are not."""
+        self.gil = GilLedger()
         self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
 
-    def record(self, wall_ns: int, cpu_ns: int, queue_wait_ns: int, run_delay_ns: int = 0) -> None:
-        """Take in a finished call."""
+    def record(
+        self,
+        wall_ns: int,
+        cpu_ns: int,
+        queue_wait_ns: int,
+        run_delay_ns: int = 0,
+        gil_wait_ns: int | None = None,
+    ) -> None:
+        """Take in a finished call.
+
+        Args:
+            wall_ns: From start to end.
+            cpu_ns: CPU time of its thread.
+            queue_wait_ns: From submission to start.
+            run_delay_ns: How long it was ready and had no core, if it was asked.
+            gil_wait_ns: How long it can have waited for the GIL at most; None if it was not asked.
+        """
         self.calls += 1
         self.wall_ns += wall_ns
         self.cpu_ns += cpu_ns
@@ -105,6 +145,9 @@ class Profile:
         blocked = wall_ns - cpu_ns - run_delay_ns
         if blocked < self.blocked_low:
             self.blocked_low = blocked
+        if gil_wait_ns is not None:
+            calls, cpu, wait, gil = self.detailed
+            self.detailed = (calls + 1, cpu + cpu_ns, wait + blocked - gil_wait_ns, gil + gil_wait_ns)
         if self.calls >= self.turn_at:
             self._turn()
 
@@ -126,24 +169,42 @@ class Profile:
         calls = self.calls - self.calls_before
         cpu_mean = (self.cpu_ns - self.cpu_before) / calls
         wall_mean = (self.wall_ns - self.wall_before) / calls
-        w0 = max(0, min(self.blocked_low, self.blocked_previous))
-        self.blocked_previous, self.blocked_low = self.blocked_low, _NEVER
-        seen, self.seen_waiting = self.seen_waiting, 0
-        if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
-            w0 = max(w0, int(wall_mean - cpu_mean))  # some calls return at once, but those seen did wait
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + _WINDOW
-        self.kind = self._kind_of(cpu_mean, w0)
-        self.delays = wall_mean >= DELAY_NS
+        before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
+        self.settled = self.settled + 1 if self.kind is before else 0
+        self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= _SETTLED)
         short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
-    def _kind_of(self, cpu_ns: float, w0: int) -> Kind:
-        if w0 >= WAITING_NS and w0 >= WAITING_SHARE * (w0 + cpu_ns):
+    def _weigh(self, calls: int, cpu_mean: float, wall_mean: float) -> Kind:
+        """Estimate the intrinsic wait, and return the kind that follows."""
+        least = max(0, min(self.blocked_low, self.blocked_previous))
+        self.blocked_previous, self.blocked_low = self.blocked_low, _NEVER
+        asked, cpu_asked, wait_asked, gil_asked = self.detailed
+        fading = (asked // 2, cpu_asked // 2, wait_asked // 2, gil_asked // 2)
+        self.detailed = fading if asked > 1 else (0, 0, 0, 0)
+        share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
+        if asked:
+            cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
+            crowded = gil_asked > max(wait_asked, cpu_asked // 4)
+            if crowded and self.corrected:  # hidden in the crowd: what was seen before holds
+                wait = max(wait, float(self.wait_mean_ns))
+            self.corrected = True
+        elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
+            wait = float(self.wait_mean_ns)
+        else:
+            wait, share = float(least), RAW_WAITING_SHARE
+            self.corrected = False
+        seen, self.seen_waiting = self.seen_waiting, 0
+        if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
+            wait = max(wait, wall_mean - cpu_mean)  # some calls return at once, but those seen did wait
+        self.cpu_mean_ns, self.wait_mean_ns = int(cpu_mean), int(wait)
+        if wait >= WAITING_NS and wait >= share * (wait + cpu_mean):
             return Kind.WAITING
-        if self.releases_gil:
+        if self.gil.releases:
             return Kind.FREE
-        return Kind.SHORT if cpu_ns < LONG_NS else Kind.LONG
+        return Kind.SHORT if cpu_mean < LONG_NS else Kind.LONG
 
     @property
     def wall_mean_ns(self) -> int:
@@ -159,6 +220,7 @@ class Profile:
         """A running call was seen to wait."""
         self.blocked_calls += 1
         self.seen_waiting += 1
+        self.gil.saw_waiting()
         if self.kind is Kind.UNKNOWN and not self.computed_calls and self.blocked_calls >= _SEEN_ENOUGH:
             self.kind = Kind.WAITING
 
@@ -168,21 +230,17 @@ class Profile:
         if self.kind in (Kind.UNKNOWN, Kind.SHORT):
             self.kind = Kind.LONG
 
-    def saw_gil(self, *, free: bool) -> None:
-        """A running call computed through a whole tick, and the GIL was free at its end, or held."""
-        if free:
-            self.free_ticks += 1
-        else:
-            self.held_ticks += 1
-        if self.free_ticks + self.held_ticks > 64:
-            self.free_ticks //= 2
-            self.held_ticks //= 2
-        if self.free_ticks >= 4 and self.free_ticks >= 4 * self.held_ticks:
-            self.releases_gil = True
-        elif self.held_ticks > self.free_ticks:
-            self.releases_gil = False
-        if self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN) and self.releases_gil:
+    def saw_free(self) -> None:
+        """A running call computed, and the GIL was free."""
+        self.gil.saw_free()
+        if self.gil.releases and self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN):
             self.kind = Kind.FREE
+
+    @property
+    def beta_corrected(self) -> float | None:
+        """Intrinsic blocking ratio w0 / (w0 + c) of the last windows; None where w0 cannot be told."""
+        total = self.wait_mean_ns + self.cpu_mean_ns
+        return self.wait_mean_ns / total if self.corrected and total else None
 
     def summary(self) -> FunctionStatistics:
         """Return the public view."""
@@ -195,6 +253,9 @@ class Profile:
             cpu=self.cpu_ns / 1e9,
             queue_wait=self.queue_wait_ns / 1e9,
             beta=blocking_ratio(self.wall_ns, self.cpu_ns),
+            beta_corrected=self.beta_corrected,
+            gil=self.gil.name(waits=self.kind is Kind.WAITING),
+            evidence=self.gil.summary(),
         )
 
 
@@ -257,4 +318,15 @@ def blocking_ratio(wall_ns: int, cpu_ns: int) -> float | None:
     return None if wall_ns <= 0 else min(1.0, max(0.0, 1.0 - cpu_ns / wall_ns))
 
 
+def _detail_mask(wall_mean: float, *, settled: bool) -> int:
+    """Return which calls of a function are asked for their waits, by how long they take."""
+    if wall_mean < DETAILED_NS:
+        return _NEVER_AGAIN
+    if settled:
+        return 7
+    return 0 if wall_mean >= ALL_DETAILED_NS else 3
+
+
 _NEVER = 1 << 62
+_NEVER_AGAIN = -1
+"""A mask that lets the very first call through and no other."""

@@ -1,7 +1,7 @@
 """Loop delay: the lateness of beats, weighted by the time each of them stands for.
 
 One stall of a second counts for a second, not for one beat among a hundred. Plain arithmetic on
-what the heartbeat reports; used on the loop's thread alone.
+what the heartbeat reports. Recorded on the loop's thread; read in any, from a copy.
 """
 
 from __future__ import annotations
@@ -31,17 +31,30 @@ class DelayWindow:
 
     def summary(self) -> LoopDelay | None:
         """Return the percentiles, or None before the first beat."""
-        if not self._beats:
+        beats = self._beats.copy()
+        if not beats:
             return None
-        newest = self._beats[-1][0]
-        recent = [beat for beat in self._beats if newest - beat[0] <= self._window]
-        ordered = sorted((late, weight) for _, late, weight in recent)
+        newest = beats[-1][0]
+        ordered = sorted((late, weight) for at, late, weight in beats if newest - at <= self._window)
         return LoopDelay(
             p50=_quantile(ordered, 0.50),
             p99=_quantile(ordered, 0.99),
             max=ordered[-1][0],
             window=sum(weight for _, weight in ordered),
         )
+
+    def p99(self, now: float, overdue: float = 0.0) -> float:
+        """Return the 99th percentile at `now`; 0 before the first beat.
+
+        Args:
+            now: The time.
+            overdue: By how much the next beat is late already.
+        """
+        beats = self._beats.copy()
+        ordered = [(late, weight) for at, late, weight in beats if now - at <= self._window]
+        if overdue > 0.0:
+            ordered.append((overdue, overdue))
+        return _quantile(sorted(ordered), 0.99) if ordered else 0.0
 
 
 def _quantile(ordered: list[tuple[float, float]], share: float) -> float:

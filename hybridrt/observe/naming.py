@@ -103,6 +103,8 @@ def _inner(fn: Any) -> Any:
         return wrapped
     if isinstance(fn, MethodType) and _of_framework(fn.__func__):
         return _field_func(fn.__self__)
+    if isinstance(fn, MethodType) and _is_sync(fn.__func__):
+        return fn.__self__.__dict__.get("__wrapped__")
     if type(fn) is FunctionType and fn.__closure__ and _of_framework(fn):
         return _closed_over(fn)
     return None
@@ -110,6 +112,12 @@ def _inner(fn: Any) -> Any:
 
 def _is_context_run(fn: Any) -> bool:
     return isinstance(fn, BuiltinMethodType) and isinstance(fn.__self__, contextvars.Context)
+
+
+def _is_sync(fn: Any) -> bool:
+    """Tell whether this is `Offloaded.sync`, the plain call of an offloaded function."""
+    place = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    return place == ("hybridrt.offload", "Offloaded.sync")
 
 
 def _of_framework(fn: Any) -> bool:

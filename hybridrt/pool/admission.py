@@ -28,9 +28,11 @@ class Admission(Protocol):
 
     Attributes:
         moved: A call went from lane to lane since the last dispatch, so that others may start, too.
+        governs_all: The policy's size counts for all calls, not for one lane alone.
     """
 
     moved: bool
+    governs_all: bool
 
     def put(self, call: Call) -> bool:
         """Queue a call; return whether it is the first of its lane."""
@@ -70,6 +72,10 @@ class Admission(Protocol):
         """Return how many queued calls the policy's size holds back."""
         ...
 
+    def governed_since_ns(self) -> int | None:
+        """Return when the oldest of those was queued; None without one."""
+        ...
+
     def governed_running(self, running: int, waiting: int) -> int:
         """Return how many running calls count against the policy's size."""
         ...
@@ -102,6 +108,7 @@ class FifoAdmission:
     """One queue, as many calls at once as the policy says, no permits."""
 
     moved = False
+    governs_all = True
 
     def __init__(self) -> None:
         self._queue: Lane = OrderedDict()
@@ -139,6 +146,10 @@ class FifoAdmission:
         """Return the length of the queue."""
         return len(self._queue)
 
+    def governed_since_ns(self) -> int | None:
+        """Return when the oldest call was queued; None without one."""
+        return _head_ns(self._queue) if self._queue else None
+
     def governed_running(self, running: int, waiting: int) -> int:
         """Return all running calls."""
         return running
@@ -165,6 +176,8 @@ class LaneAdmission:
     call is queued, and once more at the head of its lane; within a lane the oldest goes
     first, and of the heads of the short and the unknown lane the older.
     """
+
+    governs_all = False
 
     def __init__(self, permits: Permits) -> None:
         self._permits = permits
@@ -212,7 +225,7 @@ class LaneAdmission:
             if call is not None:
                 return call
         permits = self._permits
-        if self._free and permits.has_room(FREE):
+        if self._free and permits.has_room_for_free(next(iter(self._free)).profile.gil.share):
             return self._start(_pop(self._free), FREE)
         if self._long and permits.has_room(LONG):
             return self._start(_pop(self._long), LONG)
@@ -260,6 +273,10 @@ class LaneAdmission:
     def governed(self) -> int:
         """Return the length of the waiting lane."""
         return len(self._waiting)
+
+    def governed_since_ns(self) -> int | None:
+        """Return when the oldest call of the waiting lane was queued; None without one."""
+        return _head_ns(self._waiting) if self._waiting else None
 
     def governed_running(self, running: int, waiting: int) -> int:
         """Return the running calls of the waiting lane."""

@@ -64,7 +64,9 @@ class Call:
     wall_ns: int = 0
     cpu_ns: int = 0
     run_delay_ns: int = 0
-    """Time it was ready to run and had no core; measured of calls that are not short."""
+    """Time it was ready to run and had no core; 0 of calls that were not asked."""
+    blocks: int | None = None
+    """How often it waited for anything, the GIL included; None if it was not asked."""
     value: Any = None
     error: BaseException | None = None
 

@@ -162,6 +162,8 @@ class Crew:
         with self.pool.interpreter.lock:
             last = self._is_empty() and self.stopping()
             waiters, self.on_empty = (self.on_empty, []) if last else ([], self.on_empty)
+        if last:
+            self.pool.shield.rest()
         for waiter in waiters:
             waiter()
 

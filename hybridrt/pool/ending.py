@@ -119,10 +119,13 @@ def book_locked(pool: Pool, call: Call) -> None:
     profile, tally = call.profile, pool.tally
     wall, cpu = call.wall_ns, call.cpu_ns
     if pool.measures:
-        profile.record(wall, cpu, call.started_ns - call.queued_ns, call.run_delay_ns)
+        gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
+        profile.record(wall, cpu, call.started_ns - call.queued_ns, call.run_delay_ns, gil_wait)
         tally.wall_ns += wall
         tally.cpu_ns += cpu
         if call.in_waiting_lane:
+            tally.lane_calls += 1
+            tally.lane_wall_ns += wall
             tally.lane_cpu_ns += cpu
     if call.error is None:
         tally.completed += 1
@@ -132,3 +135,21 @@ def book_locked(pool: Pool, call: Call) -> None:
     if call.unjudged:
         call.unjudged = False
         profile.unjudged -= 1
+
+
+def _gil_wait_locked(pool: Pool, call: Call) -> int:
+    """Return how long a call that was asked can have waited for the GIL, by what a wait for it takes now.
+
+    What the lane's calls were blocked for certain goes to the tally: there each wait counts as a whole
+    switch interval, which is the longest that it can be. A call that never waited for anything has only
+    been kept from its core, by the host perhaps, which the kernel of a guest does not see.
+    """
+    assert call.blocks is not None
+    load, tally = pool.interpreter.gil_load, pool.tally
+    unknown = max(0, call.wall_ns - call.cpu_ns - call.run_delay_ns)
+    if call.in_waiting_lane:
+        tally.asked_wall_ns += call.wall_ns
+        tally.asked_delay_ns += call.run_delay_ns
+        if call.blocks:
+            tally.asked_blocked_ns += max(0, unknown - call.blocks * load.interval_since(call.started_ns))
+    return call.blocks * load.wait_since(call.started_ns) if call.blocks else unknown

@@ -28,6 +28,7 @@ from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.sizing import DecisionLog
 from hybridrt.values import PolicyName, Statistics
 
 __all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
@@ -127,7 +128,12 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             initializer=initializer,
             initargs=initargs,
         )
-        limits = Limits(lowest=max(1, min_workers), highest=max_workers, capacity=shared.permits.capacity)
+        limits = Limits(
+            lowest=max(1, min_workers),
+            highest=max_workers,
+            capacity=shared.permits.capacity,
+            cores=shared.cores,
+        )
         admission, law = _admission(policy, max_workers)
         self._pool = Pool(
             interpreter=shared,
@@ -181,6 +187,11 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     def statistics(self) -> Statistics:
         """Return what the executor knows about itself; see `Statistics`."""
         return pool_statistics(self._pool, self._policy_name)
+
+    def decision_log(self) -> DecisionLog:
+        """Return the last 512 windows and the sizes decided in them, to be replayed; see `DecisionLog`."""
+        with shared.lock:
+            return self._pool.sizing.log()
 
     # What monitoring libraries read of the standard library's class.
 

@@ -6,8 +6,10 @@ import asyncio
 import functools
 import logging
 import sys
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from concurrent.futures._base import Error
+from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Error
+from threading import Condition, RLock
 from types import CodeType
 from typing import Any, Protocol
 
@@ -17,6 +19,9 @@ from hybridrt.pool.worker import current_worker
 
 __all__ = ["Outlet", "Settles", "ThreadCall"]
 
+_CANCELLED = (CANCELLED, CANCELLED_AND_NOTIFIED)
+_ENDED = (FINISHED, *_CANCELLED)
+_NO_KWARGS: dict[str, Any] = {}
 _UNCOPIED = (Error, StopIteration)
 """Errors that asyncio translates when it copies them."""
 
@@ -49,12 +54,63 @@ class ThreadCall(Call, Future[Any]):
 
     # What every call sets; the rest is rare and lies in the instance's dict.
     __slots__ = (
-        "args", "context", "cpu_ns", "fn", "kwargs", "outlet", "place", "pool", "profile", "queued_ns",
-        "started_ns", "state", "value", "wall_ns",
+        "_done_callbacks", "_exception", "_lock", "_result", "_state", "_waiters", "_waiting_room", "args",
+        "context", "cpu_ns", "fn", "kwargs", "outlet", "permit", "place", "pool", "profile", "queued_ns",
+        "quick", "started_ns", "state", "value", "wall_ns",
     )  # fmt: skip
 
     outlet: Outlet | None
     """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
+    _asyncio_future_blocking = None
+    """None says to asyncio that this is no future of its own; it asks for it three times a call."""
+
+    def __init__(self) -> None:
+        # The fields of the base class, whose own `__init__` would make a condition, half its cost.
+        self._lock = RLock()
+        self._waiting_room: Condition | None = None
+        self._state = PENDING
+        self._result = self._exception = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Any] = []
+        self.permit = 0
+        self.quick = True
+
+    @property
+    def _condition(self) -> Condition:  # type: ignore[override]  # there it is a plain attribute
+        """What the base class, `wait` and `as_completed` wait on; made when the first of them asks.
+
+        The race between a waiter and `deliver`, with one lock for both:
+
+            1. The waiter makes the condition, built on `_lock`, and takes it.
+            2. It sees that the call has not ended, and waits, which gives the lock back.
+            3. `deliver` gets the lock, sees the condition, and wakes all who wait.
+
+        With 3 before 2, be it before the condition was made or just before it was taken, the waiter
+        finds the call ended and does not wait.
+        """
+        with self._lock:
+            if self._waiting_room is None:
+                self._waiting_room = Condition(self._lock)
+            return self._waiting_room
+
+    def done(self) -> bool:
+        """Tell whether the call has ended or was cancelled."""
+        return self._state in _ENDED
+
+    def cancelled(self) -> bool:
+        """Tell whether the call was cancelled."""
+        return self._state in _CANCELLED
+
+    def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
+        """Call `fn` with the call once it has ended; at once if it has."""
+        with self._lock:
+            if self._state == PENDING:
+                # asyncio's only wakes a loop; anybody else's may take any time.
+                lone = not self._done_callbacks
+                self.quick = lone and getattr(fn, "__module__", None) == "asyncio.futures"
+                self._done_callbacks.append(fn)
+                return
+        super().add_done_callback(fn)
 
     def cancel(self) -> bool:
         """Cancel the call if it has not started; return whether it is cancelled."""
@@ -95,16 +151,11 @@ class ThreadCall(Call, Future[Any]):
             if worker is not None and worker.pool is self.pool:
                 worker.help(self)
 
-    @property
-    def quick(self) -> bool:  # type: ignore[override]
-        """Tell whether nobody's code runs when the result is set: asyncio's only wakes a loop."""
-        callbacks: list[Any] = self._done_callbacks  # type: ignore[attr-defined]
-        if not callbacks:
-            return True
-        return len(callbacks) == 1 and getattr(callbacks[0], "__module__", None) == "asyncio.futures"
-
     def _invoke_callbacks(self) -> None:
         """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn."""
+        callbacks = self._done_callbacks
+        if not callbacks:
+            return
         if self.outlet is not None and self.quick:
             self.outlet.put(self)
         else:
@@ -136,8 +187,19 @@ class ThreadCall(Call, Future[Any]):
     def deliver(self) -> None:
         """Set value or error; done-callbacks run here, in the worker's thread."""
         error, value = self.error, self.value
-        self.error = self.value = None
-        self.drop_work()
+        self.fn = self.context = self.value = None
+        self.args, self.kwargs = (), _NO_KWARGS
+        with self._lock:
+            # Whoever settles, cancels or waits does so through the condition.
+            alone = self._waiting_room is None
+            if alone:
+                self._result, self._exception, self._state = value, error, FINISHED
+        if alone:
+            self._invoke_callbacks()
+        else:
+            self._deliver_to_waiters(value, error)
+
+    def _deliver_to_waiters(self, value: Any, error: BaseException | None) -> None:
         try:
             if error is None:
                 self.set_result(value)
@@ -159,8 +221,8 @@ class ThreadCall(Call, Future[Any]):
 
 def _awaited(call: ThreadCall) -> Any:
     """Return the future of the running loop that asyncio chained to this one, if that is all there is."""
-    callbacks = call._done_callbacks  # type: ignore[attr-defined]
-    if call.cancelled() or len(callbacks) != 1:
+    callbacks = call._done_callbacks
+    if call._state != FINISHED or len(callbacks) != 1:
         return None
     cell = _destination_cell(getattr(callbacks[0], "__code__", None))
     if cell is None:

@@ -19,9 +19,11 @@ import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from hybridrt.measure.gil import GilProbe, switch_interval_ns
+from hybridrt.measure.host import memory_share
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
-from hybridrt.pool.sampler import Look, sample_pool, switch_interval_ns
+from hybridrt.pool.sampler import Look, note_gil, sample_pool
 
 if TYPE_CHECKING:
     from hybridrt.pool.interpreter import Interpreter
@@ -47,7 +49,11 @@ OVERDRAFT_NS = 500_000_000
 the usual length of the calls that hold them, where that is more. Doubles with each overdraft that
 still runs, up to 32 times. Not measured."""
 PROMPT_NS = 500_000
-"""A sleep that ends at most so much too late found the GIL free. A sleep alone is late by 0.1 ms."""
+"""Where waits are not counted, a sleep that ends at most so much too late found the GIL free. A sleep
+alone is late by 0.1 ms."""
+_NEVER_NS = 1 << 62
+_MEMORY_NS = 1_000_000_000
+"""Time between two looks at the memory in use, which cost some 50 us."""
 
 
 class Governor:
@@ -65,12 +71,16 @@ class Governor:
         self._alive = False
         self._thread: threading.Thread | None = None
         self._probe: ThreadProbe | None = None
-        self._run_delay_ns = 0
+        self._gil = GilProbe()
+        self.memory: float | None = None
+        """Share of memory in use at the last look."""
+        self._memory_due_ns = 0
         self._stopping = False
         self._nap_ns = TICK_NS
+        self._due_ns = _NEVER_NS
         self._idle_steps = 0
-        self._last_ns = 0
-        self._process_cpu_ns = 0
+        self.process_cpu_ns = 0
+        """CPU time of the process at the last step."""
         self._was_prompt = False
         self._moves_seen = 0
         self._moved_ns = 0
@@ -147,12 +157,14 @@ class Governor:
             self._stopping = self._alive = False
             self.parked = True
             self._thread = None
+            self.interpreter.shield.rest_locked()
 
     def _fail(self, error: BaseException) -> None:
         logger.error("the governor failed and stopped; pools keep their size", exc_info=error)
         with self.interpreter.lock:
             self.error = repr(error)
             self.interpreter.permits.lifted = True
+            self.interpreter.shield.rest_locked()
             hired = [worker for pool in list(self.interpreter.pools) for worker in pool.dispatch_locked()]
         start(hired)
 
@@ -161,28 +173,26 @@ class Governor:
         clock = self.interpreter.clock
         self.parked = False
         now = clock.wall_ns()
-        prompt = self._was_prompt_at(now)
-        nap = self.step(now, clock.process_cpu_ns(), prompt=prompt)
+        allowed = min(PROMPT_NS, switch_interval_ns() // 2)
+        prompt = self._gil.woke(now, self._run_delay(), allowed)
+        slept = now >= self._due_ns
+        nap = self.step(
+            now, clock.process_cpu_ns(), prompt=prompt and slept, delay_ns=self._gil.delay_ns, slept=slept
+        )
         if nap is None or nap == DOZE_NS:
             # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
             # Parking under the lock, and only while nothing is active, leaves no gap: either the
             # call is seen here, or the submitter sees the flag and rings.
             with self.interpreter.lock:
-                self.parked = not any(pool.is_active() for pool in self.interpreter.pools)
+                busy = any(pool.is_active() for pool in self.interpreter.pools)
+                self.parked = self.interpreter.shield.armed and not busy
             if not self.parked:
                 nap = TICK_NS
         self._nap_ns = nap or TICK_NS
-        self._run_delay_ns = self._run_delay()
-        self._last_ns = clock.wall_ns()
+        # A parked governor is rung awake, by somebody who has the GIL.
+        self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
+        self._gil.sleep(self._due_ns, self._run_delay())
         return None if nap is None else nap / 1e9
-
-    def _was_prompt_at(self, now_ns: int) -> bool:
-        """Tell whether the sleep that ended at `now_ns` was late only for want of a core, if at all."""
-        allowed = min(PROMPT_NS, switch_interval_ns() // 2)
-        late = now_ns - (self._last_ns + self._nap_ns)
-        if late < allowed or self._probe is None:
-            return late < allowed
-        return late - (self._run_delay() - self._run_delay_ns) < allowed
 
     def _run_delay(self) -> int:
         """Return the governor's own run-queue delay; 0, always, where the platform does not tell."""
@@ -191,23 +201,29 @@ class Governor:
 
     # ------------------------------------------------------------------ one step
 
-    def step(self, now_ns: int, process_cpu_ns: int, *, prompt: bool) -> int | None:
+    def step(
+        self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int = 0, slept: bool = True
+    ) -> int | None:
         """Sample and size at `now_ns`; return nanoseconds to sleep, or None if nothing is left to do.
 
         Args:
             now_ns: The time.
             process_cpu_ns: CPU time of the process.
-            prompt: Whether the governor got the GIL at once when it woke.
+            prompt: Whether the governor found the GIL free when it woke.
+            delay_ns: How long it waited for it.
+            slept: Whether it woke by itself; if not, it knows nothing of the GIL.
         """
-        process_cpu = process_cpu_ns - self._process_cpu_ns
-        self._process_cpu_ns = process_cpu_ns
+        process_cpu = process_cpu_ns - self.process_cpu_ns
+        self.process_cpu_ns = process_cpu_ns
         pools = list(self.interpreter.pools)
         hired: list[Worker] = []
         with self.interpreter.lock:
-            look = self._look(now_ns, process_cpu, prompt=prompt)
+            look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
+            self._measure(look)
             changed = False
             for pool in pools:
                 changed |= sample_pool(pool, look, hired)
+            note_gil(look, self.interpreter.clock.wall_ns)
             hired += self._overdraw(pools, now_ns)
             for pool in pools:
                 hired += close_window_locked(pool, now_ns)
@@ -215,19 +231,30 @@ class Governor:
             resting = all(pool.at_rest() for pool in pools)
         self._was_prompt = prompt
         start(hired)
+        self.interpreter.shield.step(now_ns, gil_taken=active and slept and not prompt)
         return self._nap(active, resting, changed or bool(hired))
 
-    def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool) -> Look:
-        permits = self.interpreter.permits
+    def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:
         return Look(
             now=now_ns,
+            slept=slept,
             prompt=prompt,
+            delay=delay_ns,
             steady=prompt and self._was_prompt,
             process_cpu=process_cpu_ns,
             switch_interval=switch_interval_ns(),
-            computing=permits.computing,
             gil=self.interpreter.gil,
         )
+
+    def _measure(self, look: Look) -> None:
+        """Bring up to date how contended the GIL is, and how much memory is in use."""
+        load = self.interpreter.gil_load
+        if look.slept and look.gil:
+            load.woke(look.delay, free=look.prompt)
+        load.saw_interval(look.now, look.switch_interval)
+        if look.now >= self._memory_due_ns:
+            self._memory_due_ns = look.now + _MEMORY_NS
+            self.memory = memory_share()
 
     def _nap(self, active: bool, resting: bool, changed: bool) -> int | None:
         if active:

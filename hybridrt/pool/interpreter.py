@@ -17,10 +17,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from hybridrt.clock import Clock, SystemClock
+from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import gil_enabled, usable_cores
+from hybridrt.measure.threads import close_all
+from hybridrt.observe.gil_load import GilLoad
 from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.permits import Permits
+from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -35,30 +39,39 @@ class Interpreter:
         clock: Where workers and governor read the time.
         gil: Whether threads share a GIL; None asks the interpreter.
         cores: Usable cores; None asks the host.
+        switch: The switch interval to govern; None leaves it alone.
     """
 
     def __init__(
-        self, clock: Clock | None = None, *, gil: bool | None = None, cores: int | None = None
+        self,
+        clock: Clock | None = None,
+        *,
+        gil: bool | None = None,
+        cores: int | None = None,
+        switch: Switch | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.gil = gil_enabled() if gil is None else gil
         self.cores = usable_cores() if cores is None else cores
         self.pools: WeakSet[Pool] = WeakSet()
         self.permits = Permits(gil=self.gil, cores=self.cores)
+        self.shield = Shield(self, switch)
         self.start_clean()
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""
         self.lock = threading.Lock()
         self.permits.forget()
+        self.shield.start_clean()
         self.starved: dict[Pool, None] = {}
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
+        self.gil_load = GilLoad(switch_interval_ns())
         self.governor = Governor(self)
         for pool in list(self.pools):
             pool.start_clean()
 
 
-shared = Interpreter()
+shared = Interpreter(switch=SystemSwitch() if shield_wanted() else None)
 
 
 def _before_fork() -> None:
@@ -70,6 +83,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
+    close_all()
     start_gates_clean()
     shared.start_clean()
 

@@ -64,6 +64,11 @@ class Permits:
             return held[SHORT] < 1 or computing < self.capacity
         return held[LONG] < self.capacity and computing <= self.capacity
 
+    def has_room_for_free(self, gil_share: float | None) -> bool:
+        """Tell whether a call may start that leaves the GIL free, save for `gil_share` of its time."""
+        crowded = gil_share is not None and self.capacity < self.cores and self.held[FREE] * gil_share >= 1.0
+        return self.lifted or (self.has_room(FREE) and not crowded)
+
     def has_room_for_unknown(self) -> bool:
         """Tell whether a call may start that turns out short or long: not if long ones overflow."""
         return self.lifted or (self.held[LONG] <= self.capacity and self.has_room(SHORT))

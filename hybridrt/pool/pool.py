@@ -92,6 +92,7 @@ class Pool:
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
         self.lock, self.governor = self.interpreter.lock, self.interpreter.governor
+        self.shield = self.interpreter.shield
         self.profiles.start_clean(self.lock)
         self.admission.drain()
         self.crew.forget()

@@ -48,7 +48,10 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
             beta=blocking_ratio(tally.wall_ns, tally.cpu_ns),
             functions=tuple(sorted(functions, key=lambda profile: -profile.cpu)),
             decisions=tuple(pool.sizing.decisions),
+            gil_share=pool.interpreter.gil_load.share,
+            gil_delay=pool.interpreter.gil_load.wait_mean,
             governor_error=pool.interpreter.governor.error,
+            shield=pool.shield.statistics_locked(),
         )
 
 

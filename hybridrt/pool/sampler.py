@@ -7,55 +7,65 @@ that stay as they are, which are looked at ever more rarely. The verdict itself 
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import LONG_NS
+from hybridrt.observe.functions import DETAILED_NS, LONG_NS, Profile
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.values import Kind
 
 if TYPE_CHECKING:
     from hybridrt.pool.call import Call
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "sample_pool"]
+__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "note_gil", "sample_pool"]
 
 FIRST_LOOK_NS = 2_000_000
 """Age of a call at the first look: shorter calls need no sampler, their profile knows them."""
+WAITING_LOOK_NS = 16_000_000
+"""The same, at least, where the function is known to wait; else twice the usual time of its calls."""
 SETTLED_GAP_NS = 64_000_000
 _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
+_WATCH_READS = 300
+"""Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
+_YOUNG_NS = 100_000
+"""Age from which a call can tell whether its function leaves the GIL free."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Look:
     """What one step of the governor knows before it looks at calls; times in nanoseconds.
 
     Attributes:
         now: The time.
-        prompt: The governor got the GIL at once when it woke.
-        steady: It did so at the step before, too.
+        slept: The governor slept to the end, so that it knows whether the GIL was free then.
+        prompt: It was.
+        delay: How long the governor waited for it.
+        steady: It was free at the step before, too.
         process_cpu: CPU time of the process since the step before.
         switch_interval: The interpreter's.
-        computing: Calls that hold a permit for GIL-bound work.
         gil: Whether there is a GIL.
+        busy: Calls found to have computed until now, filled in by the looks.
+        holders: Functions whose calls hold a permit, filled in by the looks.
+        asks: How often the kernel's files may still be read.
     """
 
     now: int
+    slept: bool
     prompt: bool
+    delay: int
     steady: bool
     process_cpu: int
     switch_interval: int
-    computing: int
     gil: bool
-
-
-def switch_interval_ns() -> int:
-    """Return the interpreter's switch interval."""
-    return int(sys.getswitchinterval() * 1e9)
+    busy: dict[Worker, Call] = field(default_factory=dict)
+    holders: set[Profile] = field(default_factory=set)
+    asks: int = 4
 
 
 @dataclass(slots=True)
@@ -79,7 +89,13 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
     changed = False
     for worker in tuple(pool.crew.workers):
         call = worker.call
-        if call is None or worker.probe is None or look.now - call.started_ns < FIRST_LOOK_NS:
+        if call is None or worker.probe is None:
+            continue
+        if worker.permit:
+            look.holders.add(call.profile)
+        age = look.now - call.started_ns
+        if age < FIRST_LOOK_NS or (call.profile.kind is Kind.WAITING and _waits_as_usual(call, age)):
+            _glance_at(worker, call, look)
             continue
         sample = worker.sample
         if sample is None or sample.started_ns != call.started_ns:
@@ -91,24 +107,86 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
     return changed
 
 
+def _waits_as_usual(call: Call, age_ns: int) -> bool:
+    return age_ns < max(WAITING_LOOK_NS, 2 * call.profile.wall_mean_ns)
+
+
+def _glance_at(worker: Worker, call: Call, look: Look) -> None:
+    """See whether a young call has computed ever since it started."""
+    if not look.slept or call.profile.wall_mean_ns < DETAILED_NS or worker.probe is None:
+        return
+    age, cpu = look.now - call.started_ns, worker.probe.cpu_ns()
+    if age >= _YOUNG_NS and cpu is not None and 5 * (cpu - worker.cpu_start_ns) >= 4 * age:
+        look.busy[worker] = call
+
+
+def note_gil(look: Look, now: Callable[[], int]) -> None:
+    """Tell what the calls do with the GIL that computed until now.
+
+    The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
+    one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
+    the GIL proves something only of a call that began before it, where no other function computes.
+    """
+    if not (look.gil and look.slept and look.busy):
+        return
+    if look.prompt:
+        for call in _computing_now(look.busy, now):
+            call.profile.saw_free()
+        return
+    for call in look.busy.values():
+        profile = call.profile
+        if call.started_ns < look.now - look.delay and look.holders <= {profile}:
+            profile.gil.saw_taken(look.delay, look.switch_interval)
+
+
+def _computing_now(busy: dict[Worker, Call], now: Callable[[], int]) -> list[Call]:
+    """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
+    begun, before = now(), {worker: _cpu(worker) for worker in busy}
+    for _ in range(_WATCH_READS):
+        now()
+    passed = now() - begun
+    return [call for worker, call in busy.items() if 2 * (_cpu(worker) - before[worker]) >= passed]
+
+
+def _cpu(worker: Worker) -> int:
+    cpu_ns = None if worker.probe is None else worker.probe.cpu_ns()
+    return 0 if cpu_ns is None else cpu_ns
+
+
 def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
-    reading = _read(worker, sample, look)
-    verdict = judge(reading)
-    if verdict is Verdict.WAITS and worker.probe is not None and worker.probe.is_runnable():
-        verdict = Verdict.UNSURE  # it would compute, had it a core
+    matters = worker.permit != NONE or call.unjudged or call.profile.kind is Kind.UNKNOWN
+    verdict, reading = _judge(worker, sample, look, matters=matters)
     before = worker.permit
     if verdict is Verdict.WAITS:
         _waits(worker, call, sample, hired)
     elif verdict is Verdict.COMPUTES:
         _computes(worker, call, sample, reading, look, hired)
-    settled = worker.permit == before and not call.unjudged and verdict is not Verdict.UNSURE
+    settled = worker.permit == before and not call.unjudged and (verdict is not Verdict.UNSURE or not matters)
     longest = SETTLED_GAP_NS if worker.permit == NONE else SETTLED_GAP_NS // 8
     sample.gap_ns = min(2 * sample.gap_ns, longest) if settled else FIRST_LOOK_NS
     sample.next_ns = look.now + sample.gap_ns
     return worker.permit != before
 
 
-def _read(worker: Worker, sample: Sample, look: Look) -> Reading:
+def _judge(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> tuple[Verdict, Reading]:
+    """Tell what a call does; its clock alone is read unless it `matters`.
+
+    The kernel's files give the GIL away, with the interpreter's lock held, so a step asks them a few
+    times only, and only of calls that have a permit to give back or are not known yet.
+    """
+    assert worker.probe is not None
+    reading = _read(worker, sample, look, matters=matters)
+    verdict = judge(reading)
+    if verdict is Verdict.WAITS and matters:
+        if not look.asks:
+            return Verdict.UNSURE, reading
+        look.asks -= 1
+        if worker.probe.is_runnable():
+            return Verdict.UNSURE, reading  # it would compute, had it a core
+    return verdict, reading
+
+
+def _read(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> Reading:
     """Read the worker's clocks and bring its sample up to date."""
     assert worker.probe is not None
     cpu_now = worker.probe.cpu_ns()
@@ -117,7 +195,7 @@ def _read(worker: Worker, sample: Sample, look: Look) -> Reading:
     ins: int | None = None
     if cpu is not None and is_still(interval, cpu):
         sample.still += 1
-        ins = _schedule_ins(worker, sample, look)
+        ins = _schedule_ins(worker, sample, look, matters=matters)
     else:
         sample.still, sample.moved_ns, sample.ins = 0, look.now, None
     sample.at_ns, sample.cpu_ns = look.now, cpu_now
@@ -133,13 +211,16 @@ def _read(worker: Worker, sample: Sample, look: Look) -> Reading:
     )
 
 
-def _schedule_ins(worker: Worker, sample: Sample, look: Look) -> int | None:
-    """Return how often a still thread was put on a core since it stands still.
+def _schedule_ins(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> int | None:
+    """Return how often a still thread was put on a core since it stands still; once, if it is not asked.
 
-    Asked only where the GIL is contended, because reading a file gives the GIL away.
+    Asked only where the GIL is contended, because otherwise the promptness of the governor tells enough.
     """
     if look.steady:
         return None
+    if not matters or not look.asks:
+        return 1
+    look.asks -= 1
     assert worker.probe is not None
     count = worker.probe.schedule_ins()
     if count is None or sample.ins is None:
@@ -152,26 +233,30 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look) -> int | None:
 
 
 def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
+    kind, unjudged = call.profile.kind, call.unjudged
     if not sample.judged:
         sample.judged = True
         call.profile.saw_waiting()
     _judged(call)
-    hired += change_permit_locked(worker, NONE) if worker.permit else worker.pool.dispatch_locked()
+    if worker.permit:
+        hired += change_permit_locked(worker, NONE)
+    elif unjudged or call.profile.kind is not kind:
+        hired += worker.pool.dispatch_locked()
 
 
 def _computes(
     worker: Worker, call: Call, sample: Sample, reading: Reading, look: Look, hired: list[Worker]
 ) -> None:
     cpu = reading.cpu if reading.cpu is not None else reading.interval
-    if look.gil and reading.cpu is not None:
-        _note_gil(call, reading, look)
+    if reading.cpu is not None and reading.cpu * 5 >= reading.interval * 4:
+        look.busy[worker] = call
     age = look.now - call.started_ns
     long = (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns) >= LONG_NS
     if long and not sample.judged:
         sample.judged = True
         call.profile.saw_computing()
         _judged(call)
-    if call.profile.releases_gil:
+    if call.profile.gil.releases:
         permit = FREE
         _judged(call)
     elif long:
@@ -188,18 +273,3 @@ def _judged(call: Call) -> None:
     if call.unjudged:
         call.unjudged = False
         call.profile.unjudged -= 1
-
-
-def _note_gil(call: Call, reading: Reading, look: Look) -> None:
-    """Tell from the governor's own wait for the GIL whether a busy call holds it.
-
-    A prompt start proves that nobody held the GIL at that moment, so every call that computed
-    through the tick left it free. A late one proves something only of a call that computes alone.
-    """
-    assert reading.cpu is not None
-    if reading.cpu * 5 < reading.interval * 4:
-        return
-    if look.prompt:
-        call.profile.saw_gil(free=True)
-    elif look.computing <= 1:
-        call.profile.saw_gil(free=False)

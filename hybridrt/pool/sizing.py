@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy, State, Window
+from hybridrt.pool.signals import Sums, look_at_lane
 from hybridrt.values import Decision
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
 
-__all__ = ["Sizing"]
+__all__ = ["LOG", "DecisionLog", "Sizing"]
+
+LOG = 512
+"""Windows kept, so that what was decided in them can be decided again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionLog:
+    """The last windows of a pool with the state before them; `control.replay` decides them again.
+
+    Attributes:
+        limits: The bounds.
+        start: The state before the first window.
+        windows: What happened, the oldest first.
+        sizes: What was decided in each.
+    """
+
+    limits: Limits
+    start: State
+    windows: tuple[Window, ...]
+    sizes: tuple[int, ...]
 
 
 class Sizing:
@@ -27,8 +49,9 @@ class Sizing:
         self._policy = policy
         self._limits = limits
         self._made_ns = self._opened_ns = now_ns
-        self._sums = (0, 0, 0, 0)
+        self._sums = Sums()
         self.state: State = policy.start(limits)
+        self._log: deque[tuple[State, Window, int]] = deque(maxlen=LOG)
         first = self.state
         self.decisions: deque[Decision] = deque(maxlen=200)
         self.decisions.append(
@@ -49,25 +72,22 @@ class Sizing:
         if seconds < self._policy.interval:
             return False
         before = self.state
-        self.state = self._policy.decide(self._limits, before, self._window(pool, seconds))
+        window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)
+        self.state = self._policy.decide(self._limits, before, window)
+        self._log.append((before, window, self.state.workers))
         self._opened_ns = now_ns
         if (self.state.workers, self.state.reason) != (before.workers, before.reason):
             self.decisions.append(self._decision(pool, before, now_ns))
         return self.state.workers != before.workers
 
-    def _window(self, pool: Pool, seconds: float) -> Window:
-        tally = pool.tally
-        sums = (tally.completed + tally.failed, tally.wall_ns, tally.cpu_ns, tally.lane_cpu_ns)
-        completed, wall, cpu, lane_cpu = (new - old for new, old in zip(sums, self._sums, strict=True))
-        self._sums = sums
-        return Window(
-            seconds=seconds,
-            queued=pool.admission.governed(),
-            running=pool.governed_running(),
-            completed=completed,
-            wall=wall / 1e9,
-            cpu=cpu / 1e9,
-            lane_cpu=lane_cpu / 1e9 / seconds,
+    def log(self) -> DecisionLog:
+        """Return the last windows and what was decided in them."""
+        kept = tuple(self._log)
+        return DecisionLog(
+            limits=self._limits,
+            start=kept[0][0] if kept else self.state,
+            windows=tuple(window for _, window, _ in kept),
+            sizes=tuple(size for _, _, size in kept),
         )
 
     def _decision(self, pool: Pool, before: State, now_ns: int) -> Decision:

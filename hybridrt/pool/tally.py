@@ -20,5 +20,13 @@ class Tally:
     overdrafts: int = 0
     wall_ns: int = 0
     cpu_ns: int = 0
+    lane_calls: int = 0
+    """Finished calls that had started in the waiting lane."""
+    lane_wall_ns: int = 0
     lane_cpu_ns: int = 0
-    """CPU time of the calls that started in the waiting lane."""
+    asked_wall_ns: int = 0
+    """Wall time of those of them that were asked for their waits,"""
+    asked_delay_ns: int = 0
+    """how long they were ready and had no core,"""
+    asked_blocked_ns: int = 0
+    """and how long they were blocked for certain."""

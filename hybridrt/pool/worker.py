@@ -31,6 +31,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from hybridrt.errors import WorkerLostError
+from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
@@ -272,8 +273,11 @@ class Worker:
         self.nested_wall_ns = self.nested_cpu_ns = 0
         fn, context = call.fn, call.context
         assert fn is not None
-        delays = call.profile.delays and self.pool.measures
-        delay_start = self._run_delay() if delays else 0
+        profile = call.profile
+        asked = self.pool.measures and not profile.calls & profile.detail_mask
+        delay_start, blocks_start = (self._run_delay(), blocks()) if asked else (0, None)
+        if self.pool.shield.armed and self.permit:
+            self.pool.shield.begins(profile)
         self.cpu_start_ns = cpu_start = cpu()
         call.started_ns = started = wall()
         self.call = call
@@ -288,7 +292,9 @@ class Worker:
             call.error = error
         call.wall_ns = wall() - started - self.nested_wall_ns
         call.cpu_ns = cpu() - cpu_start - self.nested_cpu_ns
-        if delays:
+        if blocks_start is not None:
+            call.blocks = (blocks() or blocks_start) - blocks_start
+        if asked:
             call.run_delay_ns = self._run_delay() - delay_start
         self.call, self.cpu_start_ns = outer, outer_cpu_start
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.

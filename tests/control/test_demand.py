@@ -1,132 +1,332 @@
-"""Sizing the waiting lane by demand: when it grows, when it refuses, when it comes back."""
+"""Sizing the waiting lane by demand: single decisions, and what holds for any windows."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridrt.control.demand import DemandPolicy
+from hybridrt.control.knee import DemandState, Trial, staff
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.values import Reason
 
-from .windows import LIMITS, limits, run_policy, window, windows
+from .windows import LIMITS, limits, run_policy, windows
 
 POLICY = DemandPolicy()
+QUIET = Window(seconds=0.05, queued=0, running=0, completed=0, wall=0.0, cpu=0.0)
 
 
-def full(workers: int, *, completed: int = 1, lane_cpu: float = 0.0) -> Window:
-    """Return a window at whose end all places are taken and calls wait for one."""
-    return window(queued=1, running=workers, completed=completed, lane_cpu=lane_cpu)
+def pressed(
+    workers: int,
+    *,
+    service: float = 0.05,
+    throughput: float | None = None,
+    queued: int = 100,
+    cpu: float = 0.0,
+) -> Window:
+    """Return 50 ms in which `workers` calls ran all the time and others waited for a place."""
+    rate = workers / service if throughput is None else throughput
+    calls = round(rate * 0.05)
+    wall = calls * workers / rate if rate else 0.0
+    return Window(
+        seconds=0.05,
+        queued=queued,
+        running=workers,
+        completed=calls,
+        wall=wall,
+        cpu=min(wall, cpu * 0.05),
+        busy=float(workers),
+        lane_cpu=cpu,
+    )
 
 
-def test_it_starts_with_as_many_as_asyncios_default_pool() -> None:
-    assert POLICY.start(LIMITS) == State(workers=32, reason=Reason.START)
+def full(workers: int) -> Window:
+    """Return a window at whose end all places are taken and nothing has ended yet."""
+    return pressed(workers, throughput=0.0)
 
 
-@pytest.mark.parametrize(("lowest", "highest", "first"), [(1, 8, 8), (64, 256, 64), (1, 1, 1)])
+def decide(window: Window, bounds: Limits = LIMITS, **known: object) -> DemandState:
+    """Return the decision on a window at 32 workers, with what is known so far."""
+    start = DemandState(workers=32, patience=4.0, began_at=1.0, grown_at=1.0, clock=9.0)
+    return POLICY.decide(bounds, replace(start, **known), window)  # type: ignore[arg-type]
+
+
+def after_all(bounds: Limits, seen: list[Window]) -> State:
+    """Return the state after some windows, or the first one."""
+    start = POLICY.start(bounds)
+    return [start, *run_policy(POLICY, bounds, start, seen)][-1]
+
+
+# ---------------------------------------------------------------------- start and growth
+
+
+def test_it_starts_with_eight() -> None:
+    start = POLICY.start(LIMITS)
+    assert (start.workers, start.reason) == (8, Reason.START)
+
+
+@pytest.mark.parametrize(("lowest", "highest", "first"), [(1, 4, 4), (64, 256, 64), (1, 1, 1)])
 def test_it_starts_within_the_bounds(lowest: int, highest: int, first: int) -> None:
     assert POLICY.start(Limits(lowest=lowest, highest=highest)).workers == first
 
 
-def test_it_doubles_while_the_lane_is_full_and_queued() -> None:
+def test_a_cold_pool_doubles_every_window_while_nothing_has_ended() -> None:
     state, sizes = POLICY.start(LIMITS), []
-    for _ in range(4):
+    for _ in range(5):
         state = POLICY.decide(LIMITS, state, full(state.workers))
         sizes.append((state.workers, state.reason))
-    assert sizes == [(64, Reason.DEMAND), (128, Reason.DEMAND), (256, Reason.DEMAND), (256, Reason.AT_MAX)]
+    assert sizes == [*((size, Reason.STALL) for size in (16, 32, 64, 128, 256))]
 
 
-def test_it_doubles_out_of_a_stall_and_says_so() -> None:
-    state = POLICY.decide(LIMITS, POLICY.start(LIMITS), full(32, completed=0))
-    assert (state.workers, state.reason) == (64, Reason.STALL)
+def test_it_grows_at_once_to_the_knee_that_the_profiles_tell() -> None:
+    after = decide(replace(pressed(32, queued=500), knee=120.0))
+    assert (after.workers, after.reason) == (120, Reason.DEMAND)
+
+
+def test_it_grows_by_no_more_than_the_calls_that_are_queued() -> None:
+    assert decide(pressed(32, queued=3)).workers == 35
 
 
 def test_it_does_not_grow_while_places_are_free() -> None:
-    state = POLICY.decide(LIMITS, POLICY.start(LIMITS), window(queued=5, running=31))
-    assert (state.workers, state.reason) == (32, Reason.HOLD)
+    after = decide(Window(seconds=0.05, queued=5, running=31, completed=9, wall=0.4, cpu=0.0, busy=31.0))
+    assert (after.workers, after.reason) == (32, Reason.HOLD)
+
+
+def test_it_does_not_grow_beyond_the_maximum_and_says_so() -> None:
+    after = decide(pressed(32), bounds=Limits(lowest=1, highest=32))
+    assert (after.workers, after.reason) == (32, Reason.AT_MAX)
+
+
+def test_a_growth_must_show_what_it_does_before_the_next_one() -> None:
+    after = decide(pressed(32), quick=0.1, grown_at=8.99)
+    assert (after.workers, after.reason) == (32, Reason.HYSTERESIS)
+
+
+def test_when_every_call_blocks_it_doubles_although_a_knee_is_known() -> None:
+    known = {"alone": 0.02, "alone_at": 8, "exact": True, "knee": 32, "retry_at": 99.0, "done_at": 8.9}
+    after = decide(full(32), **known)
+    assert (after.workers, after.reason) == (64, Reason.STALL)
+
+
+# ---------------------------------------------------------------------- vetoes
+
+
+def test_a_memory_budget_nearly_used_up_vetoes_growth() -> None:
+    assert decide(replace(pressed(32), memory=0.89)).workers > 32
+    after = decide(replace(pressed(32), memory=0.9))
+    assert (after.workers, after.reason) == (32, Reason.MEMORY)
 
 
 @pytest.mark.parametrize(
-    ("capacity", "lane_cpu", "grows"),
-    [(1.0, 0.84, True), (1.0, 0.85, False), (4.0, 3.3, True), (4.0, 3.4, False)],
+    ("bounds", "load", "gil_share", "refused"),
+    [
+        (Limits(lowest=1, highest=256, capacity=1.0, cores=2.0), 0.84, None, False),
+        (Limits(lowest=1, highest=256, capacity=1.0, cores=2.0), 0.86, None, True),
+        (Limits(lowest=1, highest=256, capacity=1.0, cores=2.0), 0.86, 0.1, False),
+        (Limits(lowest=1, highest=256, capacity=1.0, cores=2.0), 1.75, 0.1, True),
+        (Limits(lowest=1, highest=256, capacity=4.0, cores=4.0), 3.3, None, False),
+        (Limits(lowest=1, highest=256, capacity=4.0, cores=4.0), 3.5, None, True),
+    ],
 )
-def test_it_refuses_to_grow_when_the_lane_fills_gil_or_cores(
-    capacity: float, lane_cpu: float, grows: bool
+def test_it_refuses_to_grow_when_the_lane_itself_fills_the_gil_or_the_cores(
+    bounds: Limits, load: float, gil_share: float | None, refused: bool
 ) -> None:
-    bounds = Limits(lowest=1, highest=256, capacity=capacity)
-    state = POLICY.decide(bounds, POLICY.start(bounds), full(32, lane_cpu=lane_cpu))
-    expected = (64, Reason.DEMAND) if grows else (32, Reason.SATURATED)
-    assert (state.workers, state.reason) == expected
+    window = replace(pressed(32, cpu=load), gil_share=gil_share)
+    after = decide(window, bounds=bounds, load=load)
+    assert (after.reason is Reason.SATURATED) is refused
+    assert (after.workers > 32) is not refused
 
 
-def test_a_peak_is_forgotten_by_halves_after_a_hundred_windows_without_a_queue() -> None:
-    states = run_policy(POLICY, LIMITS, State(workers=256), [window()] * 300)
-    changes = [
-        (number, state.workers) for number, state in enumerate(states, 1) if state.reason is Reason.NO_DEMAND
-    ]
-    assert changes == [(100, 128), (200, 64), (300, 32)]
+def test_calls_that_hardly_block_are_refused_threads_however_long_the_queue() -> None:
+    calls = replace(pressed(32, queued=1000, throughput=50.0), wall=1.0, cpu=0.9)
+    after = decide(calls, raw=0.1, load=0.5)
+    assert (after.workers, after.reason) == (32, Reason.BETA_VETO)
 
 
-def test_a_queue_keeps_the_peak() -> None:
-    quiet = [window()] * 99
-    states = run_policy(POLICY, LIMITS, State(workers=64), [*quiet, window(queued=1), *quiet])
-    assert {state.workers for state in states} == {64}
+def test_a_certified_ratio_of_nothing_is_no_veto_while_the_lane_uses_no_cpu() -> None:
+    """It is a lower bound: many short waits read 0 at a switch interval of 5 ms."""
+    assert decide(replace(pressed(32, cpu=0.05), beta_certified=0.0)).workers > 32
 
 
-def test_a_peak_that_is_in_use_is_not_halved() -> None:
-    states = run_policy(POLICY, LIMITS, State(workers=64), [window(running=33)] * 150)
-    assert {state.workers for state in states} == {64}
-    assert POLICY.decide(LIMITS, states[-1], window(running=32)).workers == 32
+def test_a_gil_that_others_keep_busy_does_not_starve_waiting_calls() -> None:
+    """Pure waits of 50 ms beside an endless computing call, which has a permit of its own."""
+    beside = {
+        "gil_share": 1.0,
+        "gil_delay": 0.005,
+        "process_cpu": 1.0,
+        "pool_cpu": 1.0,
+        "beta_certified": 0.9,
+    }
+    state = POLICY.start(LIMITS)
+    for _ in range(20):
+        window = replace(pressed(state.workers, cpu=0.01), **beside)  # type: ignore[arg-type]
+        state = POLICY.decide(LIMITS, state, window)
+    assert state.workers == 256
 
 
-def test_it_is_at_rest_at_its_first_size_only() -> None:
-    assert POLICY.at_rest(LIMITS, POLICY.start(LIMITS))
-    assert not POLICY.at_rest(LIMITS, State(workers=64))
+# ---------------------------------------------------------------------- trials
 
 
-def test_it_reports_the_raw_beta_and_keeps_it_over_an_empty_window() -> None:
-    state = POLICY.decide(LIMITS, POLICY.start(LIMITS), window(beta=0.75))
-    assert state.beta == pytest.approx(0.75)
-    assert POLICY.decide(LIMITS, state, window(beta=None)).beta == state.beta
+def test_at_a_full_disk_half_the_threads_are_tried_and_kept_if_throughput_holds() -> None:
+    crowded = {"alone": 0.05, "alone_at": 8, "exact": True, "time": 2.0, "done": 320, "busy": 64.0}
+    trial = decide(pressed(32, throughput=160.0), **crowded)
+    assert (trial.trial, trial.reason) == (Trial.FEWER, Reason.PROBE)
+    assert trial.workers < 20
+    states = run_policy(POLICY, LIMITS, trial, [pressed(trial.workers, throughput=160.0)] * 40)
+    kept = next(state for state in states if not state.trial)
+    assert kept.workers == trial.workers
 
 
-@given(limits(), st.lists(windows, max_size=40))
+def test_threads_whose_loss_costs_throughput_come_back() -> None:
+    reading = {"alone": 0.02, "alone_at": 32, "time": 2.0, "done": 1280, "busy": 64.0, "rate": 640.0}
+    trial = decide(pressed(32), knee=32, knee_throughput=640.0, tried=Trial.MORE, **reading)
+    assert trial.trial is Trial.FEWER
+    states = run_policy(POLICY, LIMITS, trial, [pressed(trial.workers)] * 40)
+    back = next(state for state in states if not state.trial)
+    assert (back.workers, back.reason) == (32, Reason.KNEE)
+
+
+def test_a_knee_is_left_alone_until_it_may_be_doubted() -> None:
+    known = {"alone": 0.05, "alone_at": 8, "exact": True, "knee": 32, "knee_throughput": 400.0}
+    reading = {"time": 2.0, "done": 800, "busy": 64.0, "retry_at": 20.0, "rate": 400.0}
+    after = decide(pressed(32, throughput=400.0), **known, **reading)
+    assert (after.workers, after.reason) == (32, Reason.KNEE)
+
+
+def test_a_throughput_that_has_become_another_ends_a_knee() -> None:
+    known = {"alone": 0.05, "alone_at": 8, "exact": True, "knee": 32, "knee_throughput": 400.0}
+    reading = {"time": 2.0, "done": 800, "busy": 64.0, "retry_at": 99.0, "rate": 100.0}
+    assert decide(pressed(32, throughput=100.0), **known, **reading).knee != 32
+
+
+# ---------------------------------------------------------------------- quiet
+
+
+def test_a_peak_is_held_for_some_seconds_and_then_forgotten() -> None:
+    busy = replace(QUIET, running=40, busy=40.0)
+    held = DemandState(workers=64, patience=4.0, peak=64)
+    states = run_policy(POLICY, LIMITS, held, [busy] * 20 + [QUIET] * 300)
+    down = [(round(state.clock), state.workers) for state in states if state.reason is Reason.NO_DEMAND]
+    assert down == [(10, 8)]
+
+
+def test_a_knee_below_the_start_is_remembered_over_a_quiet_time() -> None:
+    known = DemandState(workers=5, knee=5, alone=0.05, alone_at=5, exact=True, retry_at=60.0, patience=4.0)
+    quiet = run_policy(POLICY, LIMITS, known, [QUIET] * 400)[-1]
+    assert (quiet.workers, quiet.knee) == (5, 5)
+    assert POLICY.at_rest(LIMITS, quiet)
+
+
+def test_a_knee_above_the_start_is_reached_again_in_one_step() -> None:
+    known = DemandState(workers=16, knee=90, alone=0.05, alone_at=90, exact=True, clock=9.0, patience=4.0)
+    after = POLICY.decide(LIMITS, known, pressed(16, queued=500))
+    assert (after.workers, after.reason) == (90, Reason.DEMAND)
+
+
+def test_a_state_of_another_policy_is_taken_over_with_its_size() -> None:
+    assert POLICY.decide(LIMITS, State(workers=40), QUIET).workers == 40
+
+
+def test_it_reports_the_corrected_beta_where_there_is_one_and_the_raw_one_elsewhere() -> None:
+    raw = replace(pressed(32), wall=1.0, cpu=0.25)
+    assert decide(raw).beta == pytest.approx(0.75)
+    calls = replace(raw, beta_certified=0.5, wall=1.0, cpu=0.25, completed=20)
+    assert decide(calls, alone=0.02, alone_at=4).beta == pytest.approx(0.5)
+
+
+# ---------------------------------------------------------------------- for any windows
+
+states = st.lists(windows, max_size=30)
+any_windows = settings(max_examples=40, deadline=None)
+
+
+@any_windows
+@given(limits(), states)
 def test_the_size_stays_within_the_bounds(bounds: Limits, seen: list[Window]) -> None:
     for state in run_policy(POLICY, bounds, POLICY.start(bounds), seen):
         assert bounds.lowest <= state.workers <= bounds.highest
 
 
-@given(limits(), st.integers(1, 600), st.integers(0, 99), windows)
-def test_a_saturated_gil_never_grows_the_pool(bounds: Limits, size: int, streak: int, seen: Window) -> None:
-    workers = bounds.clamp(size)
-    after = POLICY.decide(bounds, State(workers=workers, streak=streak), seen)
-    assert seen.lane_cpu < 0.85 * bounds.capacity or after.workers <= workers
+@any_windows
+@given(limits(), states)
+def test_it_grows_only_for_a_queue_or_to_undo_an_experiment(bounds: Limits, seen: list[Window]) -> None:
+    before = POLICY.start(bounds)
+    for window, after in zip(seen, run_policy(POLICY, bounds, before, seen), strict=True):
+        if after.workers > before.workers:
+            assert window.queued or before.trial is Trial.FEWER
+            assert after.workers <= max(2 * before.workers, before.workers + window.queued, 2 * before.before)
+        before = after
 
 
-@given(limits(), st.integers(1, 600), st.integers(0, 99), windows)
-def test_it_grows_only_for_a_queue_before_a_full_lane(
-    bounds: Limits, size: int, streak: int, seen: Window
+@any_windows
+@given(limits(), states, windows)
+def test_a_full_gil_never_grows_the_pool(bounds: Limits, seen: list[Window], last: Window) -> None:
+    bounds = replace(bounds, cores=bounds.capacity)
+    states = run_policy(POLICY, bounds, POLICY.start(bounds), [*seen, *[last] * 20])
+    grown = [b.workers > a.workers for a, b in zip(states[-10:], states[-9:], strict=False) if not a.trial]
+    assert last.lane_cpu < 0.9 * bounds.capacity or not any(grown)
+
+
+@any_windows
+@given(limits(), states, windows)
+def test_a_full_memory_never_grows_the_pool_but_to_undo_an_experiment(
+    bounds: Limits, seen: list[Window], last: Window
 ) -> None:
-    workers = max(bounds.clamp(size), bounds.clamp(POLICY.first))
-    after = POLICY.decide(bounds, State(workers=workers, streak=streak), seen)
-    assert after.workers <= workers or (seen.queued and seen.running >= workers)
+    before = after_all(bounds, seen)
+    after = POLICY.decide(bounds, before, replace(last, memory=0.95))
+    assert after.workers <= before.workers or before.trial is Trial.FEWER
 
 
-@given(limits(), st.lists(windows, max_size=20))
-def test_without_calls_every_size_comes_back_to_the_first(bounds: Limits, seen: list[Window]) -> None:
-    state = (run_policy(POLICY, bounds, POLICY.start(bounds), seen) or [POLICY.start(bounds)])[-1]
-    quiet = run_policy(POLICY, bounds, state, [window(beta=None)] * 600)
+@any_windows
+@given(limits(), states)
+def test_without_calls_every_size_comes_to_rest(bounds: Limits, seen: list[Window]) -> None:
+    before = after_all(bounds, seen)
+    quiet = run_policy(POLICY, bounds, before, [replace(QUIET, seconds=0.5)] * 100)
     assert POLICY.at_rest(bounds, quiet[-1])
+    assert quiet[-1].workers == quiet[-2].workers
 
 
-@given(limits(), st.integers(1, 600), st.integers(0, 99), windows)
-def test_the_same_input_gives_the_same_output(bounds: Limits, size: int, streak: int, seen: Window) -> None:
-    state = State(workers=bounds.clamp(size), streak=streak)
-    assert POLICY.decide(bounds, state, seen) == DemandPolicy().decide(bounds, state, seen)
+@settings(max_examples=10, deadline=None)
+@given(limits(), st.integers(1, 16), st.floats(0.0, 0.2))
+def test_while_all_calls_block_the_size_doubles_until_all_that_are_queued_run(
+    bounds: Limits, service: int, noise: float
+) -> None:
+    """Nested submissions: all threads wait for calls that are queued behind them."""
+    state: State = POLICY.start(bounds)
+    state = run_policy(POLICY, bounds, state, [pressed(state.workers, service=service / 100 + noise)] * 10)[
+        -1
+    ]
+    for _ in range(200):
+        state = POLICY.decide(bounds, state, full(state.workers))
+    assert state.workers == bounds.highest
 
 
-def test_the_wait_for_the_gil_of_computing_calls_never_grows_it() -> None:
-    """Computing calls are queued elsewhere: whatever their raw beta, the waiting lane is empty."""
-    states = run_policy(POLICY, LIMITS, POLICY.start(LIMITS), [window(beta=0.94)] * 50)
-    assert {state.workers for state in states} == {32}
+@any_windows
+@given(limits(), states, windows)
+def test_the_same_input_gives_the_same_output(bounds: Limits, seen: list[Window], last: Window) -> None:
+    before = after_all(bounds, seen)
+    assert POLICY.decide(bounds, before, last) == DemandPolicy().decide(bounds, before, last)
+
+
+@any_windows
+@given(states)
+def test_what_it_remembers_are_plain_numbers(seen: list[Window]) -> None:
+    for state in run_policy(POLICY, LIMITS, POLICY.start(LIMITS), seen):
+        assert all(
+            isinstance(getattr(state, name), int | float | str | None) for name in state.__dataclass_fields__
+        )
+        assert all(
+            math.isfinite(value)
+            for name in state.__dataclass_fields__
+            if isinstance(value := getattr(state, name), float)
+        )
+
+
+@any_windows
+@given(st.floats(0.1, 1e4))
+def test_staffing_is_a_little_above_the_offered_load(erlangs: float) -> None:
+    assert erlangs < staff(erlangs) <= erlangs + 2.0 * math.sqrt(erlangs)

@@ -78,6 +78,20 @@ def test_no_more_beats_are_kept_than_the_size() -> None:
     assert delay.max == 0.001
 
 
+def test_a_stall_that_lasts_counts_before_it_ends() -> None:
+    delays = window([(0.001, 0.010)] * 100)
+    now = 100 * 0.011
+    assert delays.p99(now) == 0.001
+    assert delays.p99(now + 0.5, overdue=0.5) == 0.5
+
+
+def test_the_recent_percentile_forgets_what_is_old() -> None:
+    delays = window([(5.0, 0.010), (0.001, 0.010)], window=1.0)
+    assert delays.p99(5.02) == 5.0
+    assert delays.p99(6.015) == 0.001
+    assert delays.p99(60.0) == 0.0
+
+
 # ---------------------------------------------------------------------- the heartbeat
 
 
@@ -156,6 +170,34 @@ def test_it_beats_fast_while_there_is_work_and_slowly_otherwise(loop: Loop) -> N
     loop.fire()
     loop.fire()
     assert [period for *_, period in records] == [0.2, 0.2, 0.01, 0.01, 0.2]
+
+
+def test_quickened_it_beats_fast_at_once(loop: Loop) -> None:
+    busy = [False]
+    heartbeat, records = beating(loop, busy)
+    loop.fire()
+    busy[0] = True
+    loop.now += 0.1
+    heartbeat.quicken()
+    (timer,) = loop.timers
+    assert timer.delay == 0.01
+    loop.fire(0.3)
+    assert records[-1][1:] == (pytest.approx(0.3), 0.01)
+
+
+def test_quickened_while_it_beats_fast_it_keeps_its_time(loop: Loop) -> None:
+    heartbeat, _ = beating(loop, [True])
+    before = loop.timers.copy()
+    heartbeat.quicken()
+    assert loop.timers == before
+
+
+def test_a_beat_that_does_not_come_is_overdue(loop: Loop) -> None:
+    heartbeat, _ = beating(loop, [True])
+    assert heartbeat.overdue(loop.now) == 0.0
+    assert heartbeat.overdue(loop.now + 0.5) == pytest.approx(0.49)
+    heartbeat.stop()
+    assert heartbeat.overdue(loop.now + 0.5) == 0.0
 
 
 def test_after_stop_it_beats_no_more(loop: Loop) -> None:

@@ -38,14 +38,31 @@ class Scale:
     def one_by_one(self, number: int) -> int:
         return self.factor * number
 
-    @classmethod
     @offload
+    @classmethod
     def name_of(cls, suffix: str = "") -> str:
         return cls.__name__ + suffix
 
+    @offload(timeout=30.0)
+    @classmethod
+    def limited_name_of(cls) -> str:
+        return cls.__name__
+
+    timed_name_of = name_of.options(timeout=30.0)
+
+    @classmethod
+    @offload
+    def name_below(cls) -> str:
+        return cls.__name__
+
+    @offload
+    @staticmethod
+    def half(number: int) -> int:
+        return number // 2
+
     @staticmethod
     @offload
-    def half(number: int) -> int:
+    def half_below(number: int) -> int:
         return number // 2
 
 
@@ -170,23 +187,57 @@ async def test_a_subclass_overrides_a_method() -> None:
     assert await Double(3).times(5) == 30
 
 
-async def test_a_class_method_offloads_below_classmethod() -> None:
+async def test_a_class_method_offloads_above_classmethod() -> None:
     assert await Double.name_of() == "Double"
     assert await Scale(1).name_of("!") == "Scale!"
+    assert await Double(1).name_of("!") == "Double!"
 
 
-@pytest.mark.xfail(
-    sys.version_info >= (3, 13), reason="there classmethod binds by itself and hides the class", strict=True
-)
 def test_sync_of_a_class_method_binds_too() -> None:
     assert Double.name_of.sync("!") == "Double!"
     assert Double(1).name_of.sync("!") == "Double!"
 
 
-async def test_a_static_method_offloads_below_staticmethod() -> None:
-    assert await Scale.half(5) == 2
-    assert await Scale(1).half(5) == 2
-    assert Scale(1).half.sync(5) == 2
+async def test_options_of_a_class_method_keep_the_class() -> None:
+    assert await Double.name_of.options(timeout=30.0)("!") == "Double!"
+    assert await Double.limited_name_of() == "Double"
+    assert await Double.timed_name_of("!") == "Double!"
+
+
+async def test_a_subclass_calls_the_class_method_of_its_base() -> None:
+    class Loud(Double):
+        @offload
+        @classmethod
+        def name_of(cls, suffix: str = "") -> str:
+            return super().name_of.sync(suffix).upper()
+
+    assert await Loud.name_of("!") == "LOUD!"
+
+
+async def test_a_class_method_below_classmethod_can_be_awaited() -> None:
+    assert await Double.name_below() == "Double"
+    assert await Double(1).name_below() == "Double"
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="there classmethod hides the class")
+def test_sync_of_a_class_method_below_classmethod_binds_too() -> None:
+    assert Double.name_below.sync() == "Double"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="there classmethod hides nothing")
+def test_sync_and_options_of_a_class_method_below_classmethod_are_refused() -> None:
+    for use in (Double.name_below.sync, Double(1).name_below.sync, Double.name_below.options):
+        with pytest.raises(
+            TypeError, match=r"Scale\.name_below is offloaded below @classmethod, .* above @classmethod"
+        ):
+            use()
+
+
+async def test_a_static_method_offloads_above_and_below_staticmethod() -> None:
+    for half in (Scale.half, Scale(1).half, Scale.half_below, Scale(1).half_below):
+        assert await half(5) == 2
+        assert half.sync(5) == 2
+        assert await half.options(timeout=30.0)(5) == 2
 
 
 def test_the_class_gives_the_offloaded_function_itself() -> None:

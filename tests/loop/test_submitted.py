@@ -101,6 +101,27 @@ async def test_a_done_callback_of_a_submitted_future_runs() -> None:
         await called.wait()
 
 
+async def test_done_callbacks_run_on_the_worker_whether_asyncio_waits_beside_them_or_not() -> None:
+    ran_on: list[int] = []
+
+    def note(_: object) -> None:
+        ran_on.append(threading.get_ident())
+
+    with AdaptiveThreadPoolExecutor(1) as executor:
+        worker = await asyncio.wrap_future(executor.submit(threading.get_ident))
+        async with Gate() as gate:
+            executor.submit(gate)
+            await gate.entered()
+            alone, before, after = (executor.submit(int) for _ in range(3))
+            alone.add_done_callback(note)
+            before.add_done_callback(note)
+            awaited = [asyncio.wrap_future(before), asyncio.wrap_future(after)]
+            after.add_done_callback(note)
+            gate.release()
+        assert await asyncio.gather(*awaited) == [0, 0]
+    assert ran_on == [worker] * 3
+
+
 async def test_another_loops_thread_may_submit_to_the_same_executor() -> None:
     async with Runtime() as runtime:
 

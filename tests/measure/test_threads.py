@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from hybridrt.measure import threads
 from hybridrt.measure.threads import ThreadProbe
 
 DEADLINE = 30.0
@@ -165,17 +166,41 @@ def test_a_closed_probe_answers_with_none() -> None:
         assert answer() is None
 
 
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
 @linux_only
-def test_closing_gives_the_file_back_and_an_unasked_probe_has_none() -> None:
-    files = set(os.listdir("/proc/self/fd"))
-    unasked, asked = ThreadProbe(), ThreadProbe()
-    assert set(os.listdir("/proc/self/fd")) == files
-    asked.schedule_ins()
-    asked.schedule_ins()
-    assert len(os.listdir("/proc/self/fd")) == len(files) + 1
-    asked.close()
-    unasked.close()
-    assert len(os.listdir("/proc/self/fd")) == len(files)
+def test_closing_gives_the_file_back() -> None:
+    files = open_files()
+    probe = ThreadProbe()
+    probe.schedule_ins()
+    probe.schedule_ins()
+    assert open_files() == files + 1
+    probe.close()
+    assert open_files() == files
+
+
+@linux_only
+def test_beyond_a_number_of_files_a_probe_answers_without_keeping_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand threads must not use up the files of a process."""
+    files = open_files()
+    monkeypatch.setattr(threads, "FILES_MAX", len(threads._keepers))
+    probe = ThreadProbe()
+    assert probe.schedule_ins() is not None
+    assert open_files() == files
+    probe.close()
+
+
+@linux_only
+def test_a_forked_child_gives_all_files_back() -> None:
+    files = open_files()
+    probes = [ThreadProbe(), ThreadProbe()]
+    threads.close_all()
+    assert open_files() <= files
+    assert [probe.schedule_ins() for probe in probes] == [None, None]
 
 
 def test_after_its_thread_is_gone_and_it_is_closed_a_probe_answers_with_none() -> None:
@@ -216,7 +241,7 @@ def test_a_kernel_without_the_file_is_absent(monkeypatch: pytest.MonkeyPatch) ->
     def missing(*_: object) -> int:
         raise FileNotFoundError("/proc is not mounted")
 
-    probe = ThreadProbe()
     monkeypatch.setattr(os, "open", missing)
+    probe = ThreadProbe()
     assert probe.schedule_ins() is None
     probe.close()

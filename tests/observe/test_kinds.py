@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.observe.functions import BATCH_CALL_NS, BATCH_MAX, BATCH_NS, LONG_NS, Profile
+from hybridrt.observe.functions import (
+    ALL_DETAILED_NS,
+    BATCH_CALL_NS,
+    BATCH_MAX,
+    BATCH_NS,
+    DETAILED_NS,
+    LONG_NS,
+    Profile,
+)
 from hybridrt.values import Kind
 
 US = 1_000
@@ -167,7 +175,7 @@ def test_a_computing_function_that_leaves_the_gil_free_is_free(cpu: int) -> None
     profile = profile_of((cpu, cpu))
     for _ in range(4):
         assert profile.kind in (Kind.SHORT, Kind.LONG)
-        profile.saw_gil(free=True)
+        profile.saw_free()
     assert profile.kind is Kind.FREE
     for _ in range(16):
         profile.record(cpu, cpu, 0)
@@ -177,34 +185,102 @@ def test_a_computing_function_that_leaves_the_gil_free_is_free(cpu: int) -> None
 def test_a_waiting_function_stays_waiting_when_it_leaves_the_gil_free() -> None:
     profile = profile_of((20 * MS, 1 * MS))
     for _ in range(10):
-        profile.saw_gil(free=True)
+        profile.saw_free()
     assert profile.kind is Kind.WAITING
-
-
-def test_four_looks_in_five_must_find_the_gil_free_and_then_most_must_not_find_it_held() -> None:
-    profile = profile_of((100 * MS, 100 * MS))
-    profile.saw_gil(free=False)
-    for _ in range(4):
-        assert not profile.releases_gil
-        profile.saw_gil(free=True)
-    for _ in range(3):
-        assert profile.releases_gil
-        profile.saw_gil(free=False)
-    assert profile.releases_gil
-    profile.saw_gil(free=False)
-    assert not profile.releases_gil
 
 
 def test_old_looks_at_the_gil_are_forgotten() -> None:
     profile = profile_of((100 * MS, 100 * MS))
     for _ in range(1000):
-        profile.saw_gil(free=True)
+        profile.saw_free()
     for _ in range(50):
-        profile.saw_gil(free=False)
-    assert not profile.releases_gil
+        profile.gil.saw_taken(5 * MS, 5 * MS)
+    assert not profile.gil.releases
     for _ in range(16):
         profile.record(100 * MS, 100 * MS, 0)
     assert profile.kind is Kind.LONG
+
+
+def asked(calls: int, wall: int, cpu: int, *, run_delay: int = 0, gil_wait: int = 0) -> Profile:
+    """Return the profile of a function whose calls were all asked for their waits."""
+    profile = Profile("key", "module:name")
+    for _ in range(calls):
+        profile.record(wall, cpu, 0, run_delay, gil_wait)
+    return profile
+
+
+@pytest.mark.parametrize(
+    ("cpu", "kind", "beta"),
+    [
+        pytest.param(1 * MS, Kind.WAITING, 0.9, id="mostly blocked"),
+        pytest.param(7 * MS, Kind.WAITING, 0.3, id="blocked just as often as the threshold says"),
+        pytest.param(8 * MS, Kind.SHORT, 0.2, id="less often"),
+    ],
+)
+def test_calls_that_were_asked_need_not_block_for_most_of_their_time(
+    cpu: int, kind: Kind, beta: float
+) -> None:
+    profile = asked(17, 10 * MS, cpu)
+    assert (profile.kind, profile.beta_corrected) == (kind, pytest.approx(beta))
+
+
+@pytest.mark.parametrize("wait", ["run_delay", "gil_wait"])
+def test_waits_for_a_core_and_for_the_gil_are_not_blocking(wait: str) -> None:
+    """Eight computing calls at once read a raw ratio of seven eighths."""
+    profile = asked(17, 80 * MS, 10 * MS, **{wait: 70 * MS})
+    assert (profile.kind, profile.beta_corrected) == (Kind.SHORT, 0.0)
+    assert profile.summary().beta == pytest.approx(7 / 8)
+
+
+def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
+    profile = asked(17, 10 * MS, 5 * MS)
+    for _ in range(64):  # what looks like blocking may all have been waiting for the GIL
+        profile.record(100 * MS, 5 * MS, 0, 0, 95 * MS)
+    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
+    for _ in range(16 * 8):  # alone again, it turns out to compute
+        profile.record(10 * MS, 10 * MS, 0, 0, 0)
+    assert profile.kind is Kind.SHORT
+
+
+def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:
+    assert asked(64, 100 * MS, 5 * MS, gil_wait=95 * MS).kind is Kind.SHORT
+
+
+def test_a_function_that_waits_stays_so_until_it_clearly_does_not() -> None:
+    profile = asked(17, 10 * MS, 6 * MS)
+    for cpu, kind in ((7_500_000, Kind.WAITING), (9 * MS, Kind.SHORT), (7_500_000, Kind.SHORT)):
+        for _ in range(16 * 4):
+            profile.record(10 * MS, cpu, 0, 0, 0)
+        assert profile.kind is kind
+
+
+@pytest.mark.parametrize(
+    ("wall", "asked_of_64"), [(100 * US, 0), (DETAILED_NS, 16), (ALL_DETAILED_NS, 64), (1000 * MS, 64)]
+)
+def test_the_longer_its_calls_the_more_of_them_are_asked(wall: int, asked_of_64: int) -> None:
+    profile = asked(17, wall, wall)
+    assert sum(not calls & profile.detail_mask for calls in range(64, 128)) == asked_of_64
+
+
+def test_once_its_kind_has_settled_one_call_in_eight_is_asked() -> None:
+    profile = asked(17 + 16 * 8, 10 * MS, 1 * MS)
+    assert profile.detail_mask == 7
+    for _ in range(16 * 8):
+        profile.record(10 * MS, 10 * MS, 0, 0, 0)
+    assert profile.kind is Kind.SHORT
+
+
+def test_a_window_in_which_no_call_was_asked_changes_nothing() -> None:
+    """Threads that start at the same moment see the same number of calls, so none of them may be asked."""
+    profile = asked(17, 2 * MS, 1 * MS)
+    for _ in range(160):
+        profile.record(MS, MS, 0)
+    assert (profile.kind, profile.beta_corrected) == (Kind.WAITING, pytest.approx(0.5))
+
+
+def test_the_first_call_is_asked_whatever_it_takes() -> None:
+    profile = Profile("key", "module:name")
+    assert not profile.calls & profile.detail_mask
 
 
 @pytest.mark.parametrize(

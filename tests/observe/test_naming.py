@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from hybridrt import AdaptiveThreadPoolExecutor, offload
 from hybridrt.observe.functions import Profiles
 from hybridrt.observe.naming import function_key, function_name, unwrap
 
@@ -93,6 +94,9 @@ class Chatty:
         pytest.param(
             lambda: functools.partial(context_run(), functools.partial(work, 1)), id="to_thread, partial"
         ),
+        pytest.param(lambda: offload(work).sync, id="sync"),
+        pytest.param(lambda: functools.partial(context_run(), offload(work).sync), id="to_thread of sync"),
+        pytest.param(lambda: offload(functools.partial(work, 1)).sync, id="sync of a partial"),
         pytest.param(lambda: functools.wraps(work)(lambda: work()), id="functools.wraps"),
         pytest.param(lambda: functools.lru_cache(work), id="lru_cache"),
         pytest.param(
@@ -130,6 +134,31 @@ class Chatty:
 )
 def test_a_wrapper_stands_for_the_function_of_the_user(wrapper: Callable[[], Any]) -> None:
     assert unwrap(wrapper()) is work
+
+
+class Counter:
+    """A user's class with an offloaded method."""
+
+    @offload
+    def count(self) -> int:
+        return 1
+
+
+def test_the_plain_call_of_an_offloaded_method_is_booked_on_the_method() -> None:
+    with AdaptiveThreadPoolExecutor(max_workers=1) as executor:
+        assert executor.submit(Counter().count.sync).result() == 1
+        assert [profile.name for profile in executor.statistics().functions] == [f"{__name__}:Counter.count"]
+
+
+def test_another_method_called_sync_is_not_peeled() -> None:
+    class Disk:
+        def __init__(self) -> None:
+            self.__dict__["__wrapped__"] = work
+
+        def sync(self) -> None: ...
+
+    disk = Disk()
+    assert unwrap(disk.sync) == disk.sync
 
 
 def test_the_first_argument_of_a_context_run_is_what_runs() -> None:

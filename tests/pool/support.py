@@ -127,7 +127,12 @@ def make_pool(
         interpreter=interpreter,
         admission=admission,
         policy=DemandPolicy() if policy is None else policy,
-        limits=Limits(lowest=1, highest=max_workers, capacity=interpreter.permits.capacity),
+        limits=Limits(
+            lowest=1,
+            highest=max_workers,
+            capacity=interpreter.permits.capacity,
+            cores=interpreter.cores,
+        ),
         queue_max=queue_max,
         crew=crew(
             prefix="hand",
@@ -190,7 +195,8 @@ class Stage:
         profile.kind = kind
         profile.turn_at = 1 << 60  # calls that end teach nothing else
         if kind is Kind.FREE:
-            profile.free_ticks = 8
+            for _ in range(8):
+                profile.gil.saw_free()
         return fn
 
     def push(self, fn: Callable[..., Any], *args: Any, pool: Pool | None = None, **fields: Any) -> ThreadCall:

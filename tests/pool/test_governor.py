@@ -65,8 +65,8 @@ def test_with_nothing_to_do_it_rests_for_a_while_and_parks(stage: Stage) -> None
     assert naps == [REST_NS] * IDLE_STEPS + [None]
 
 
-def test_with_nothing_but_a_size_to_come_down_it_dozes(stage: Stage) -> None:
-    stage.pool.sizing.state = type(stage.pool.sizing.state)(workers=64)
+def test_with_nothing_but_a_size_to_come_down_it_dozes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stage.pool, "at_rest", lambda: False)
     naps = [stage.step(16 * MS) for _ in range(IDLE_STEPS + 1)]
     assert naps[-1] == DOZE_NS
 

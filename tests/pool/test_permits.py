@@ -131,17 +131,18 @@ def test_one_short_call_runs_beside_a_long_one(stage: Stage) -> None:
 
 def test_waiting_calls_all_run_beside_computing_ones(stage: Stage) -> None:
     stage.push_many(4, stage.learn(Kind.LONG))
-    waiting = stage.push_many(20, stage.learn(Kind.WAITING))
-    assert len(stage.running()) == 21
+    waiting = stage.push_many(8, stage.learn(Kind.WAITING))
+    assert len(stage.running()) == 9
     assert set(waiting) < set(stage.running())
 
 
 def test_waiting_calls_are_limited_by_the_size_decided(stage: Stage) -> None:
-    calls = stage.push_many(40, stage.learn(Kind.WAITING))
-    assert stage.running() == calls[:32]
+    size = stage.pool.sizing.state.workers
+    calls = stage.push_many(size + 8, stage.learn(Kind.WAITING))
+    assert stage.running() == calls[:size]
     stage.end(calls[5])
-    assert len(stage.running()) == 32
-    assert calls[32] in stage.running()
+    assert len(stage.running()) == size
+    assert calls[size] in stage.running()
 
 
 def test_calls_that_leave_the_gil_free_use_all_cores(stage: Stage) -> None:
@@ -183,7 +184,7 @@ def test_an_unknown_and_a_short_call_go_by_their_age() -> None:
 
 def test_a_call_queued_while_its_function_was_unknown_goes_by_what_is_known_by_now(stage: Stage) -> None:
     fn = named("becomes_waiting")
-    calls = stage.push_many(10, fn)
+    calls = stage.push_many(9, fn)
     assert stage.running() == calls[:1]
     stage.clock.advance(0.020)
     stage.end(calls[0])  # it used no CPU: a waiting function

@@ -81,7 +81,7 @@ def test_the_cpu_of_the_waiting_lane_is_a_share_of_the_window() -> None:
     stage.end(long)
     stage.step()
     assert policy.seen[0].lane_cpu == pytest.approx(0.25 / 0.5)
-    assert policy.seen[0].cpu == pytest.approx(0.5)
+    assert policy.seen[0].cpu == pytest.approx(0.25)
 
 
 def test_under_demand_only_the_waiting_lane_counts_as_queued_and_running() -> None:

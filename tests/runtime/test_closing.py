@@ -31,6 +31,63 @@ async def test_the_close_waits_for_queued_and_running_calls(caplog: pytest.LogCa
     assert closed_records(caplog) == []
 
 
+async def test_a_second_close_waits_for_the_first_to_be_done() -> None:
+    async with sole_worker() as runtime, Gate() as gate:
+        task = await hold(runtime, gate)
+        closes = [asyncio.ensure_future(runtime.aclose()) for _ in range(3)]
+        await turns()
+        assert not any(close.done() for close in closes)
+        gate.release()
+        await asyncio.gather(*closes[1:])
+        assert (task.done(), runtime.statistics().workers) == (True, 0)
+        await closes[0]
+        await runtime.aclose()
+
+
+async def test_a_second_close_that_is_cancelled_does_not_disturb_the_first() -> None:
+    async with sole_worker() as runtime, Gate() as gate:
+        task = await hold(runtime, gate, "value")
+        first, second = (asyncio.ensure_future(runtime.aclose()) for _ in range(2))
+        await turns()
+        second.cancel()
+        await asyncio.wait({second})
+        await turns()
+        assert (second.cancelled(), first.done(), task.done()) == (True, False, False)
+        gate.release()
+        await first
+        assert await task == "value"
+
+
+async def test_a_second_close_is_done_when_the_first_is_cancelled() -> None:
+    async with Gate() as gate:
+        async with sole_worker() as runtime:
+            task = await hold(runtime, gate)
+            first, second = (asyncio.ensure_future(runtime.aclose()) for _ in range(2))
+            await turns()
+            first.cancel()
+            await second
+            assert isinstance(await asyncio.gather(task, return_exceptions=True), list)
+            assert first.cancelled()
+        gate.release()
+
+
+async def test_a_background_task_that_closes_its_runtime_again_does_not_wait_for_itself() -> None:
+    again = asyncio.Event()
+
+    async def close_again(runtime: Runtime) -> str:
+        await again.wait()
+        await runtime.aclose()
+        return "closed"
+
+    async with Runtime() as runtime:
+        task = runtime.background(close_again(runtime))
+        first = asyncio.ensure_future(runtime.aclose())
+        await turns()
+        again.set()
+        await first
+        assert await task == "closed"
+
+
 async def test_a_closing_runtime_takes_no_more_calls() -> None:
     async with sole_worker() as runtime, Gate() as gate:
         await hold(runtime, gate)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -197,6 +198,31 @@ def test_as_completed_gives_up_at_its_timeout(make: Make, gate: Gate) -> None:
     running = gate.hold(make(1))
     with pytest.raises(TimeoutError, match=r"1 \(of 1\) futures unfinished"):
         next(as_completed([running], timeout=0))
+
+
+def test_a_queued_call_has_every_field_of_a_plain_future(make_ours: Make, gate: Gate) -> None:
+    executor = make_ours(1)
+    gate.hold(executor)
+    queued = executor.submit(int)
+    for name, value in vars(Future()).items():
+        field = getattr(queued, name)
+        assert type(field) is type(value)
+        assert field == value or name == "_condition"
+
+
+def test_a_call_that_its_holder_marks_as_running_still_ends(make_ours: Make, gate: Gate) -> None:
+    executor = make_ours(1)
+    gate.hold(executor)
+    queued = executor.submit(int)
+    assert queued.set_running_or_notify_cancel()
+    assert not queued.done()
+    gate.release()
+    assert queued.result(DEADLINE) == 0
+    assert queued.done()
+
+
+def test_asyncio_does_not_take_a_submitted_call_for_its_own(make: Make) -> None:
+    assert not asyncio.isfuture(make(1).submit(int))
 
 
 def test_whoever_waits_for_a_cancelled_queued_call_is_told(make: Make, gate: Gate) -> None:

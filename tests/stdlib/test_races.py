@@ -80,6 +80,20 @@ def test_callbacks_added_as_the_call_ends_run_exactly_once(kind: Kind) -> None:
     assert set(calls) == set(futures)
 
 
+def test_callbacks_added_as_a_call_ends_that_was_waited_for_run_exactly_once(kind: Kind) -> None:
+    added, calls, gate = 0, list[Future[int]](), threading.Event()
+    with kind.build(1) as executor:
+        executor.submit(gate.wait, DEADLINE)
+        futures = [executor.submit(int) for _ in range(10)]
+        assert wait(futures, 0).not_done
+        gate.set()
+        for future in futures:
+            while not future.done():
+                future.add_done_callback(calls.append)
+                added += 1
+    assert len(calls) == added
+
+
 def test_nested_waits_of_all_workers_get_through(ours: Kind) -> None:
     """On the stdlib class they hang."""
     with ours.build(2) as executor:
@@ -132,3 +146,18 @@ def test_several_threads_wait_for_the_same_calls(kind: Kind) -> None:
         for waiter in waiters:
             waiter.join(DEADLINE)
     assert counts == [10, 10, 10]
+
+
+def test_threads_that_ask_for_the_same_results_as_the_calls_end_get_all_of_them(kind: Kind) -> None:
+    results = list[list[int]]()
+    with kind.build(2) as executor:
+        futures = [executor.submit(abs, number) for number in range(10)]
+        asking = [
+            threading.Thread(target=lambda: results.append([f.result(DEADLINE) for f in futures]))
+            for _ in range(3)
+        ]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join(DEADLINE)
+    assert results == [list(range(10))] * 3

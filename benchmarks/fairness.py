@@ -1,0 +1,132 @@
+"""What does a short computing call suffer from neighbours that never let go?
+
+A call of 5 ms, one in flight, beside calls that compute without end, that wait for queued calls, or
+that spin on another's result. What counts is the time from submission to result against the call's
+usual time alone, in the same process just before; the first call beside a new neighbour is one of
+those timed. The standard library's pool shares the GIL out evenly, until its threads are all taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Spread, Target, spread, table
+from benchmarks.harness import (
+    Candidate,
+    Options,
+    Progress,
+    Report,
+    Sample,
+    collect,
+    describe,
+    header,
+    interleave,
+    select,
+)
+
+__all__ = ["candidates", "run"]
+
+BESIDE = (
+    "one endless call",
+    "eight endless calls",
+    "calls that wait for queued ones",
+    "a call that spins on another's result",
+)
+POOLS = {"stdlib": "stdlib pool", "hybridrt": "hybridrt"}
+LIMIT = 4.0
+"""What the 99th percentile beside one endless call may be, in times of the call alone."""
+
+_NOTE = """\
+Milliseconds from submission to result of a pure-Python call of {call:.0f} ms, {calls} of them one after
+the other: the median over {count} fresh processes, then lowest and highest. *Times* is the 99th percentile
+against the median alone, formed in each process. *Lost* says in how many processes a call did not come
+through within 20 s."""
+
+
+def candidates(*, quick: bool) -> list[Candidate]:
+    """Return every pool beside every neighbour."""
+    timing = {"call": 0.005, "calls": 20 if quick else 200}
+    return [
+        Candidate(
+            name=f"{pool} beside {beside}",
+            job="fairness",
+            arguments={"pool": pool, "beside": beside, **timing},
+            needs=("hybridrt",),
+        )
+        for beside in BESIDE
+        for pool in POOLS
+    ]
+
+
+def run(options: Options) -> Report:
+    """Measure, compare and report."""
+    chosen, absent = select(candidates(quick=options.quick), options.only)
+    repetitions = 2 if options.quick else 5
+    head = header(__doc__, options, repetitions, absent)
+    samples = collect(interleave(chosen, repetitions), Progress("fairness"))
+    found = {name: _figures(taken) for name, taken in samples.items()}
+    targets = list(_targets(found, samples))
+    note = _NOTE.format(count=repetitions, call=5.0, calls=chosen[0].arguments["calls"])
+    data = {
+        **head,
+        "figures": {name: {k: v.to_dict() for k, v in of.items()} for name, of in found.items()},
+        "targets": [target.to_dict() for target in targets],
+        "samples": samples,
+    }
+    parts = ["# Fairness: a short call beside neighbours that never let go", note, _table(found, samples)]
+    parts += ["## Promises", table(("promise", "limit", "measured", ""), [t.row() for t in targets])]
+    return Report(name="fairness", text="\n\n".join([*parts, describe(head)]), data=data)
+
+
+def _targets(
+    found: Mapping[str, Mapping[str, Spread]], samples: Mapping[str, Sequence[Sample]]
+) -> Iterator[Target]:
+    for beside in BESIDE:
+        name = f"hybridrt beside {beside}"
+        if name not in found:
+            continue
+        lost = spread([float(sample["lost"]) for sample in samples[name]])
+        yield Target(claim=f"runs that lost a call, {beside}", figure=lost, limit=0.0)
+        if beside == BESIDE[0] and "times" in found[name]:
+            yield Target(
+                claim=f"p99 in times of the call alone, {beside}", figure=found[name]["times"], limit=LIMIT
+            )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:
+    alone = [median(sample["alone_ms"]) for sample in taken]
+    through = [(base, sample["beside_ms"]) for base, sample in zip(alone, taken, strict=True)]
+    found = {"alone": spread(alone)}
+    if all(times for _, times in through):
+        found["median"] = spread([median(times) for _, times in through])
+        found["first"] = spread([times[0] for _, times in through])
+        found["p99"] = spread([percentile(times, 0.99) for _, times in through])
+        found["times"] = spread([percentile(times, 0.99) / base for base, times in through])
+    return found
+
+
+def _table(found: Mapping[str, Mapping[str, Spread]], samples: Mapping[str, Sequence[Sample]]) -> str:
+    rows = [
+        (
+            beside,
+            title,
+            *(_cell(found[name], figure) for figure in ("alone", "first", "median", "p99", "times")),
+            f"{sum(sample['lost'] for sample in samples[name])} of {len(samples[name])}",
+        )
+        for beside in BESIDE
+        for pool, title in POOLS.items()
+        if (name := f"{pool} beside {beside}") in found
+    ]
+    return table(("beside", "pool", "alone", "first", "median", "p99", "times", "lost"), rows)
+
+
+def _cell(figures: Mapping[str, Any], name: str) -> str:
+    return figures[name].text(1) if name in figures else "never"

@@ -1,0 +1,30 @@
+"""How near does an untuned pool come to the best static size, load by load?
+
+For each load a sweep finds the static size with the highest throughput. Then the best static pool and
+ours run in turn, each in a fresh process and from a cold start; BetaPool and anyio run once beside
+them, and the sizes that people use without a sweep are read from it. All loads take some 50 minutes. A
+load's findings are written as soon as they are complete, and the report is made of all that there are:
+`--resume` goes on after an interruption, `--only LOAD --out DIR` takes up single loads.
+"""
+
+from __future__ import annotations
+
+from benchmarks.harness import Options, Progress, Report, header
+from benchmarks.loads import plan, report
+from benchmarks.loads.running import measure
+from benchmarks.loads.store import Store
+
+__all__ = ["run"]
+
+
+def run(options: Options) -> Report:
+    """Measure what is asked for, keep it, and report on all that is kept."""
+    wanted, absent = plan.choose(options.only)
+    timing = plan.QUICK if options.quick else plan.OFFICIAL
+    head = header(__doc__, options, timing.pairs, absent)
+    store = Store(options.folder)
+    for number, load in enumerate(wanted, start=1):
+        if not (options.resume and load.name in store.found):
+            progress = Progress(f"loads {number}/{len(wanted)} {load.name}")
+            store.keep(load.name, measure(load, timing, progress))
+    return report.make(head, timing, store.found)

@@ -1,0 +1,159 @@
+"""The findings of all loads as tables and promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from benchmarks.figures import Target, spread, table
+from benchmarks.harness import Report, describe
+from benchmarks.loads import figures
+from benchmarks.loads.figures import Findings
+from benchmarks.loads.plan import LOADS, Timing
+
+__all__ = ["make"]
+
+_NOTE = """\
+A closed loop: standing tasks on asyncio's loop, one call in flight each, many more than the best pool
+has threads. `best` is the static size with the highest throughput in a sweep that begins with {sizes}
+(of those within 2 %, the one with the lowest p99 of a call's run time). Ours and the best static pool
+then run in turn, {pairs} times, from a cold start that counts: {headline:g} s each for the loads of the
+paper, {other:g} s for the others. Efficiency is throughput over that of the best static pool, in a pair;
+then the median over the pairs, lowest and highest. A load with phases counts with their geometric mean."""
+
+_OTHERS_NOTE = """\
+Throughput as a share of the best static pool's. Static sizes are points of the sweep (steady state,
+{sweep:g} s, over the best point there); BetaPool and anyio ran once for {once:g} s from a cold start,
+which is short for a pool that takes a step in half a second."""
+
+_DETAIL_NOTE = """\
+Medians over the pairs, ours then the best static pool's: calls per second; milliseconds from
+submission to result and in the thread; calls that run at once at the end; threads at most; CPU seconds
+per second; p99 of the loop's delay in milliseconds. Then calls of ours started without a permit, and the
+most CPU seconds per second that other processes took in a run (for `rag` the vector store is one of
+them): a disturbed load is to be run again."""
+
+
+def make(head: Mapping[str, Any], timing: Timing, found: Mapping[str, Findings]) -> Report:
+    """Return the report on the loads that there are findings of, in the order of the plan."""
+    ordered = {load.name: found[load.name] for load in LOADS if load.name in found}
+    targets = list(_targets(ordered))
+    names = ", ".join(map(str, timing.sizes))
+    parts = [
+        "# Loads: an untuned pool against the best static size",
+        _NOTE.format(sizes=names, pairs=timing.pairs, headline=timing.headline, other=timing.other),
+        _efficiency_table(ordered),
+        "## Others",
+        _OTHERS_NOTE.format(sweep=timing.sweep, once=timing.once),
+        _others_table(ordered),
+        "## Detail",
+        _DETAIL_NOTE,
+        _detail_table(ordered),
+        "## Promises",
+        table(("figure", "limit", "measured", ""), [target.row() for target in targets]),
+        describe(head),
+    ]
+    data = {**head, "targets": [target.to_dict() for target in targets], "loads": _summaries(ordered)}
+    return Report(name="loads", text="\n\n".join(parts), data=data)
+
+
+def _targets(found: Mapping[str, Findings]) -> Iterator[Target]:
+    average = figures.average_efficiency(list(found.values()))
+    yield Target(
+        claim="efficiency, average over the loads, each at most 1", figure=average, limit=0.97, at_least=True
+    )
+    for name, findings in found.items():
+        yield Target(
+            claim=f"{name}: efficiency", figure=figures.efficiency(findings), limit=0.92, at_least=True
+        )
+    for name, findings in found.items():
+        yield Target(claim=f"{name}: p99 of a call / best", figure=figures.p99_ratio(findings), limit=1.3)
+    for name, findings in found.items():
+        if ramp := figures.ramps(findings):
+            yield Target(claim=f"{name}: cold to 90 %, seconds", figure=ramp, limit=1.5)
+    yield from _capacity_targets(found)
+
+
+def _capacity_targets(found: Mapping[str, Findings]) -> Iterator[Target]:
+    if computing := found.get("compute"):
+        running = spread([figures.at_once(pair["ours"]) for pair in computing["pairs"]])
+        yield Target(claim="compute: calls that run at once", figure=running, limit=1.1)
+    if hashing := found.get("hash"):
+        share = figures.share_of_cores(hashing)
+        yield Target(claim="hash: throughput / (cores x one thread)", figure=share, limit=0.95, at_least=True)
+
+
+def _efficiency_table(found: Mapping[str, Findings]) -> str:
+    titles = {load.name: load.title for load in LOADS}
+    rows = [
+        [
+            f"{name}: {titles[name]}",
+            str(findings["tasks"]),
+            str(findings["best_size"]),
+            figures.efficiency(findings).text(3),
+            figures.p99_ratio(findings).text(2),
+            figures.p99_ratio(findings, "run").text(2),
+            ramp.text(1) if (ramp := figures.ramps(findings)) else "",
+        ]
+        for name, findings in found.items()
+    ]
+    head = ("load", "in flight", "best", "efficiency", "p99 / best", "p99 in thread", "cold to 90 %, s")
+    return table(head, rows)
+
+
+def _others_table(found: Mapping[str, Findings]) -> str:
+    sizes = sorted({f["default_size"] for f in found.values()} | {32, 256})
+    default = {f["default_size"] for f in found.values()}
+    pools = list(dict.fromkeys(pool for f in found.values() for pool in f["alternatives"]))
+    head = ["load", *(f"static {n}{', default' if n in default else ''}" for n in sizes), *pools, "ours"]
+    rows = [[name, *_others_cells(findings, sizes, pools)] for name, findings in found.items()]
+    return table(head, rows)
+
+
+def _others_cells(findings: Findings, sizes: Sequence[int], pools: Sequence[str]) -> Iterator[str]:
+    points, highest = findings["sweep"], max(point["rate"] for point in findings["sweep"].values())
+    best = median(figures.paired(findings, "rate")[1])
+    for size in sizes:
+        point = points.get(str(size))
+        yield f"{point['rate'] / highest:.2f}" if point else ""
+    for pool in pools:
+        sample = findings["alternatives"].get(pool)
+        yield f"{figures.over_phases(sample, 'rate') / best:.2f}" if sample else ""
+    yield f"{figures.efficiency(findings).median:.2f}"
+
+
+def _detail_table(found: Mapping[str, Findings]) -> str:
+    times = ("p50", "p99", "p99 in thread")
+    head = ("load", "calls/s", *times, "at once", "threads", "CPU", "loop", "overdrafts", "others")
+    return table(head, [[name, *_detail_cells(findings)] for name, findings in found.items()])
+
+
+def _detail_cells(findings: Findings) -> Iterator[str]:
+    yield _two(*figures.paired(findings, "rate"), 0)
+    for what in ("total_p50", "total_p99", "run_p99"):
+        yield _two(*figures.paired(findings, what), 1, 1000)
+    ours, best = ([figures.at_once(pair[side]) for pair in findings["pairs"]] for side in ("ours", "best"))
+    yield _two(ours, best, 1)
+    for what, digits, factor in (("threads_peak", 0, 1.0), ("cpu", 2, 1.0), ("loop_delay_p99", 1, 1000)):
+        ours, best = ([pair[side][what] or 0.0 for pair in findings["pairs"]] for side in ("ours", "best"))
+        yield _two(ours, best, digits, factor)
+    yield f"{median(pair['ours']['statistics']['overdrafts'] for pair in findings['pairs']):.0f}"
+    yield f"{max(pair[side]['cpu_others'] for pair in findings['pairs'] for side in pair):.2f}"
+
+
+def _two(ours: Sequence[float], best: Sequence[float], digits: int, factor: float = 1.0) -> str:
+    return f"{median(ours) * factor:.{digits}f}, {median(best) * factor:.{digits}f}"
+
+
+def _summaries(found: Mapping[str, Findings]) -> dict[str, Any]:
+    return {
+        name: {
+            "best_size": findings["best_size"],
+            "efficiency": figures.efficiency(findings).to_dict(),
+            "p99_ratio": figures.p99_ratio(findings).to_dict(),
+            "run_p99_ratio": figures.p99_ratio(findings, "run").to_dict(),
+            "cold_to_90_s": ramp.to_dict() if (ramp := figures.ramps(findings)) else None,
+        }
+        for name, findings in found.items()
+    }

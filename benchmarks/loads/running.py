@@ -1,0 +1,116 @@
+"""One load, measured: the sweep, the alternatives, the pairs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from statistics import mean
+from typing import Any
+
+from benchmarks.harness import Candidate, Progress, Sample, facts, importable, spawn, version
+from benchmarks.loads.figures import over_phases
+from benchmarks.loads.plan import Load, Timing
+from benchmarks.loads.sweep import Point, best_size, doubtful, next_sizes
+
+__all__ = ["ALTERNATIVES", "default_size", "measure"]
+
+ALTERNATIVES = {"betapool": "betapool", "anyio": "anyio"}
+"""Pools that size themselves or have one size, by the module they need."""
+
+_MORE_SIZES = 5
+"""What a sweep goes on to, roughly: counted for the progress alone."""
+
+_LIBRARIES = ("numpy", "onnxruntime", "pandas", "betapool")
+
+
+def default_size() -> int:
+    """Return the threads of asyncio's default executor."""
+    return min(32, (os.cpu_count() or 1) + 4)
+
+
+def measure(load: Load, timing: Timing, progress: Progress) -> Mapping[str, Any]:
+    """Return all there is to know of a load; the best static size first, since the pairs need it."""
+    bench = _Bench(load, timing, progress)
+    machine = facts() | {"libraries": {name: version(name) for name in _LIBRARIES}}
+    points = bench.sweep()
+    best = best_size(points)
+    pairs = [bench.pair(best) for _ in range(timing.pairs)]
+    alternatives = {pool: bench.once(pool) for pool, needs in ALTERNATIVES.items() if importable(needs)}
+    progress.end()
+    return {
+        "load": load.name,
+        "tasks": load.tasks,
+        "seconds": timing.seconds(load),
+        "facts": machine,
+        "default_size": default_size(),
+        "sweep": {str(size): asdict(points[size]) for size in sorted(points)},
+        "best_size": best,
+        "pairs": pairs,
+        "alternatives": alternatives,
+    }
+
+
+class _Bench:
+    """Runs candidates on one load, each in a fresh process."""
+
+    def __init__(self, load: Load, timing: Timing, progress: Progress) -> None:
+        self._load = load
+        self._timing = timing
+        self._progress = progress
+        progress.start(len(timing.sizes) + _MORE_SIZES + 2 * timing.pairs + len(ALTERNATIVES))
+
+    def sweep(self) -> dict[int, Point]:
+        """Measure sizes until the best is known; those that are hard to tell apart once more."""
+        begin = {*self._timing.sizes, default_size()}
+        taken: dict[int, list[Point]] = {}
+        while sizes := next_sizes(_means(taken), begin):
+            for size in sizes:
+                taken[size] = [self._point(size)]
+        for size in doubtful(_means(taken)):
+            taken[size].append(self._point(size))
+        return _means(taken)
+
+    def pair(self, best: int) -> Mapping[str, Sample]:
+        """Run the best static pool and ours for the full time, each from a cold start."""
+        seconds = self._timing.seconds(self._load)
+        return {
+            "best": self._run("static", best, 0, seconds),
+            "ours": self._run("hybridrt", None, 0, seconds),
+        }
+
+    def once(self, pool: str) -> Sample:
+        """Run an alternative for a short time from a cold start."""
+        return self._run(pool, None, 0.0, self._timing.once)
+
+    def _point(self, size: int) -> Point:
+        sample = self._run("static", size, self._timing.warmup, self._timing.sweep)
+        return Point(rate=over_phases(sample, "rate"), p99=over_phases(sample, "run_p99"))
+
+    def _run(self, pool: str, size: int | None, warmup: float, seconds: float) -> Sample:
+        name = f"{pool} {size}" if size else pool
+        self._progress.show(name)
+        arguments = {
+            "load": self._load.name,
+            "pool": pool,
+            "size": size,
+            "loop": "asyncio",
+            "tasks": self._load.tasks,
+            "warmup": warmup,
+            "seconds": seconds,
+        }
+        return spawn(
+            Candidate(
+                name=f"{self._load.name}: {name}",
+                job="loads",
+                arguments=arguments,
+                environment=self._load.environment,
+            )
+        )
+
+
+def _means(taken: Mapping[int, list[Point]]) -> dict[int, Point]:
+    return {
+        size: Point(rate=mean(p.rate for p in points), p99=mean(p.p99 for p in points))
+        for size, points in taken.items()
+    }

@@ -1,0 +1,68 @@
+"""When growth is refused, however long the queue.
+
+Only what the lane itself uses counts as filling the GIL or the cores. Computing calls beside it have
+permits of their own; waiting calls must not starve because those keep the GIL busy.
+"""
+
+from __future__ import annotations
+
+import math
+
+from hybridrt.control.knee import DemandState
+from hybridrt.control.window import Limits, Window
+from hybridrt.values import Reason
+
+__all__ = ["corrected", "find_veto"]
+
+MEMORY = 0.9
+"""Share of the memory budget from which no thread is added."""
+FULL = 0.85
+"""Share of the capacity that counts as all of it."""
+BETA = 0.3
+"""The paper's threshold, here on the corrected ratio."""
+
+
+def find_veto(limits: Limits, state: DemandState, window: Window) -> Reason | None:
+    """Return why the size must not grow, or None."""
+    if window.memory is not None and window.memory >= MEMORY:
+        return Reason.MEMORY
+    if _is_full(limits, state, window):
+        return Reason.SATURATED
+    return Reason.BETA_VETO if _computes(limits, state) else None
+
+
+def _is_full(limits: Limits, state: DemandState, window: Window) -> bool:
+    load = state.load
+    if load >= FULL * limits.cores and load >= FULL * limits.capacity:
+        return True
+    return load >= FULL * limits.capacity and not _leaves_gil(limits, state, window)
+
+
+def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:
+    """Tell whether the lane computes without the GIL, so that the cores are its bound."""
+    if limits.capacity >= limits.cores:
+        return False
+    if state.gil >= 0.0:
+        return state.gil < 0.5
+    return window.knee is not None and window.knee > 1.3 * state.workers
+
+
+def _computes(limits: Limits, state: DemandState) -> bool:
+    """Tell whether calls hardly block and there are as many of them as can compute at once."""
+    beta = corrected(state)
+    if not 0.0 <= beta < BETA:
+        return False
+    return state.workers >= math.ceil(max(limits.capacity, limits.cores) / (1.0 - beta))
+
+
+def corrected(state: DemandState) -> float:
+    """Return the blocking ratio without the wait for the GIL, below 0 where it is not known.
+
+    The certified ratio is a lower bound: with short waits it may read 0 for calls that do nothing else.
+    What a call that nobody holds up spends blocked is the other one.
+    """
+    if state.certified < 0.0 or state.raw < 0.0:
+        return state.raw
+    cpu = (1.0 - state.raw) * state.quick
+    alone = 1.0 - cpu / state.likely_alone if state.likely_alone and state.quick else 1.0
+    return min(state.raw, max(state.certified, alone))

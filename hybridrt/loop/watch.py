@@ -1,0 +1,104 @@
+"""A runtime's eye on its loop: the heartbeat, what it has measured, and what the shield asks of both.
+
+The heartbeat beats on the loop. The governor's thread reads the delays and may ask for closer beats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from hybridrt.measure.heartbeat import Heartbeat
+from hybridrt.observe.loop_delay import DelayWindow
+from hybridrt.pool.pool import Pool
+from hybridrt.values import LoopDelay
+
+__all__ = ["Listener", "LoopWatch"]
+
+RECENT = 1.5
+"""Seconds of beats that the shield goes by. Not measured."""
+
+
+class Listener(Protocol):
+    """Who else wants to be called on the loop now and then."""
+
+    def beat(self, now: float, late: float) -> None:
+        """Take a beat that came `late` seconds after its time."""
+        ...
+
+    def is_busy(self) -> bool:
+        """Tell whether beats should be frequent."""
+        ...
+
+
+class LoopWatch:
+    """Measures the delay of one loop.
+
+    Args:
+        loop: The loop, whose thread this is.
+        pool: Beats are frequent while it has calls, or calls compute in the interpreter.
+        target: Seconds of delay that the loop may suffer.
+        shield: Whether the switch interval may be governed meanwhile.
+        listener: Hears each beat, too.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        pool: Pool,
+        *,
+        target: float,
+        shield: bool,
+        listener: Listener | None = None,
+    ) -> None:
+        self.target = target
+        self.shield = shield
+        self._listener = listener
+        self._loop = loop
+        self._pool = pool
+        self._delays = DelayWindow()
+        self._recent = DelayWindow(window=RECENT, size=256)
+        self._heartbeat = Heartbeat(loop, self._record, self._is_busy)
+
+    def start(self) -> None:
+        """Begin to measure."""
+        self._heartbeat.start()
+        self._pool.interpreter.shield.join(self)
+
+    def stop(self) -> None:
+        """Measure no more."""
+        self._pool.interpreter.shield.leave(self)
+        self._heartbeat.stop()
+
+    def is_over(self) -> bool:
+        """Tell whether the loop was closed, perhaps without its runtime."""
+        return self._loop.is_closed()
+
+    def summary(self) -> LoopDelay | None:
+        """Return the delay over the last minute, or None before the first beat; from any thread."""
+        return self._delays.summary()
+
+    def delay(self, now: float) -> float:
+        """Return the 99th percentile of the recent delay, a stall that lasts included; from any thread."""
+        overdue = self._heartbeat.overdue(now) if self._loop.is_running() else 0.0
+        return self._recent.p99(now, overdue)
+
+    def quicken(self) -> None:
+        """Beat fast from now on; from any thread.
+
+        A loop at rest is measured five times a second, and would not notice a stall in between.
+        """
+        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+            self._loop.call_soon_threadsafe(self._heartbeat.quicken)
+
+    def _record(self, at: float, late: float, period: float) -> None:
+        self._delays.record(at, late, period)
+        self._recent.record(at, late, period)
+        if self._listener is not None:
+            self._listener.beat(at, late)
+
+    def _is_busy(self) -> bool:
+        if self._pool.is_active() or not self._pool.interpreter.shield.armed:
+            return True
+        return self._listener is not None and self._listener.is_busy()

@@ -1,0 +1,314 @@
+"""The loop shield: governs the interpreter's switch interval while calls compute.
+
+`control.interval` decides; here the interval is read, set and given back. There is one shield per
+interpreter, because there is one interval. It knows loops only as `Watch`: what they may suffer and
+what they do.
+
+Actors: workers (`begins`), the governor (`step`), runtimes (`join`, `leave`), whoever closes a pool
+(`rest`). The interpreter's lock protects everything, so that a fork copies no half-done change;
+`sys.setswitchinterval` under it takes a tenth of a microsecond. Loops are told after it is released.
+
+The interval belongs to the user:
+
+- What was found when a call began to compute is the upper bound, and is put back when nothing has
+  computed for 50 ms, when the last worker of a pool leaves, when the governor stops or fails, and in a
+  forked child.
+- A value that differs from the one set last is somebody else's. It is left alone, and is the user's
+  own from the next rest on. If ours is put back before that, as by somebody who saved and restores it,
+  governing goes on.
+- While a runtime with `shield=False` is open, or where HYBRIDRT_SHIELD=0 was set when hybridrt was
+  imported, nothing is touched: of two runtimes that disagree the one that objects wins.
+- Of several loops the worst delay and the smallest target count.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakSet
+
+from hybridrt.control.interval import Grip, Seen, decide, grasp
+from hybridrt.pool.permits import LONG
+from hybridrt.values import ShieldReason, ShieldStatistics
+
+if TYPE_CHECKING:
+    from hybridrt.observe.functions import Profile
+    from hybridrt.pool.interpreter import Interpreter
+
+__all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "shield_wanted"]
+
+LOOP_DELAY_TARGET = 0.002
+"""Seconds, where no runtime says otherwise."""
+LOOK_NS = 50_000_000
+"""Time between two looks at the loops' delays: sorting their beats takes some 30 us."""
+
+
+class Switch(Protocol):
+    """The switch interval of an interpreter, in seconds."""
+
+    def get(self) -> float:
+        """Return it."""
+        ...
+
+    def set(self, seconds: float) -> None:
+        """Change it; it is rounded to whole microseconds."""
+        ...
+
+
+class SystemSwitch:
+    """That of this interpreter."""
+
+    def get(self) -> float:
+        """Return the interval."""
+        return sys.getswitchinterval()
+
+    def set(self, seconds: float) -> None:
+        """Set the interval; what `get` has returned comes back as it was.
+
+        CPython cuts to whole microseconds, so that 0.0003, which is a little less in binary, would
+        become 299 of them.
+        """
+        sys.setswitchinterval(seconds + 0.5e-6)
+
+
+class Watch(Protocol):
+    """A loop that is measured."""
+
+    @property
+    def target(self) -> float:
+        """Seconds of delay that the loop may suffer."""
+        ...
+
+    @property
+    def shield(self) -> bool:
+        """Whether the interval may be governed while this loop runs."""
+        ...
+
+    def is_over(self) -> bool:
+        """Tell whether the loop is gone for good."""
+        ...
+
+    def delay(self, now: float) -> float:
+        """Return the 99th percentile of the recent delay; from any thread."""
+        ...
+
+    def quicken(self) -> None:
+        """Measure closely from now on; from any thread."""
+        ...
+
+
+class Shield:
+    """Sets the switch interval of one interpreter.
+
+    Args:
+        interpreter: Whose calls are counted, and whose lock protects this.
+        switch: The interval; None governs nothing.
+
+    Attributes:
+        armed: The next computing call is to call `begins`; the one thing that is read without the lock.
+        loop_delay: What the loops' delay was at the last look; None without a loop.
+    """
+
+    def __init__(self, interpreter: Interpreter, switch: Switch | None) -> None:
+        self._interpreter = interpreter
+        self._switch = switch if interpreter.gil else None
+        self._watches: WeakSet[Watch] = WeakSet()
+        """Weak, because a loop may end without its runtime being closed."""
+        self._user: float | None = None
+        self._ours = 0.0
+        self._changes = 0
+        self.start_clean()
+
+    def start_clean(self) -> None:
+        """Give the interval back and forget the loops: a forked child has none of the threads."""
+        self._give_back()
+        self._watches.clear()
+        self._grip: Grip | None = None
+        self._step_ns = self._look_ns = self._ended = 0
+        self._before = (False, 0)
+        self.loop_delay: float | None = None
+        self.armed = True
+
+    # ------------------------------------------------------------------ who computes
+
+    def begins(self, profile: Profile) -> None:
+        """Tighten, on the thread of a call that is about to compute; without the lock.
+
+        The governor would do it, too, but has to wait for the GIL first. Functions that run in batches
+        are over before anybody could wait for them.
+        """
+        if profile.batch > 1:
+            return
+        with self._interpreter.lock:
+            watches = self._begin_locked()
+        _quicken(watches)
+
+    def step(self, now_ns: int, *, gil_taken: bool = False) -> None:
+        """Follow what happens; called by the governor at each of its steps, without the lock.
+
+        Args:
+            now_ns: The time.
+            gil_taken: Calls run, and the governor had to wait for the GIL when it woke.
+        """
+        if now_ns - self._look_ns >= LOOK_NS:
+            self._look_ns = now_ns
+            self.loop_delay = self._worst_delay(now_ns / 1e9)
+        with self._interpreter.lock:
+            watches = self._step_locked(now_ns, gil_taken)
+        _quicken(watches)
+
+    def rest(self) -> None:
+        """Give the interval back now if nothing computes; a pool has closed."""
+        with self._interpreter.lock:
+            if not self._interpreter.permits.computing:
+                self.rest_locked()
+
+    def rest_locked(self) -> None:
+        """Give the interval back until the next call begins to compute."""
+        self._give_back()
+        self._grip = None
+        self.armed = True
+
+    # ------------------------------------------------------------------ whose loop suffers
+
+    def join(self, watch: Watch) -> None:
+        """Count a loop in."""
+        with self._interpreter.lock:
+            self._watches.add(watch)
+            if not self._may_govern():
+                self._give_back()
+
+    def leave(self, watch: Watch) -> None:
+        """Count a loop out."""
+        with self._interpreter.lock:
+            self._watches.discard(watch)
+
+    def _worst_delay(self, now: float) -> float | None:
+        with self._interpreter.lock:
+            watches = tuple(self._watches)
+        for watch in watches:
+            if watch.is_over():  # its runtime was never closed
+                self.leave(watch)
+        return max((watch.delay(now) for watch in watches if not watch.is_over()), default=None)
+
+    @property
+    def _target(self) -> float:
+        return min((watch.target for watch in self._watches), default=LOOP_DELAY_TARGET)
+
+    # ------------------------------------------------------------------ the interval
+
+    def _begin_locked(self) -> tuple[Watch, ...]:
+        """Tighten unless that has been done; return the loops to be told."""
+        if not self.armed:
+            return ()
+        self.armed = False
+        self._grip = grasp(self._highest())
+        self._apply()
+        return tuple(self._watches)
+
+    def _step_locked(self, now_ns: int, gil_taken: bool) -> tuple[Watch, ...]:
+        seconds, self._step_ns = (now_ns - self._step_ns) / 1e9, now_ns
+        lasts, ended = self._lasts(), self._newly_ended()
+        if self._grip is None:
+            return self._begin_locked() if lasts or (gil_taken and self._is_late()) else ()
+        seen = Seen(
+            seconds=seconds,
+            users=max(self._interpreter.permits.computing, gil_taken),
+            delay=self.loop_delay,
+            target=self._target,
+            highest=self._highest(),
+            ended=ended,
+        )
+        self._grip = decide(self._grip, seen)
+        if self._grip is None:
+            self.rest_locked()
+        else:
+            self._apply()
+        return ()
+
+    def _lasts(self) -> bool:
+        """Tell whether a call computes that did not say so, and since the step before."""
+        permits, before = self._interpreter.permits, self._before
+        self._before = (permits.computing > 0, permits.moves)
+        return permits.held[LONG] > 0 or (permits.computing > 0 and self._before == before)
+
+    def _newly_ended(self) -> int:
+        """Return how many calls have ended since the step before."""
+        tallies = [pool.tally for pool in self._interpreter.pools]
+        before, self._ended = self._ended, sum(tally.completed + tally.failed for tally in tallies)
+        return max(0, self._ended - before)  # a pool may have gone
+
+    def _is_late(self) -> bool:
+        """Tell whether a loop suffers, from calls that compute between their waits for example."""
+        return self.loop_delay is not None and self.loop_delay > self._target
+
+    def _highest(self) -> float:
+        """Return the user's own interval."""
+        if self._user is not None:
+            return self._user
+        return 0.0 if self._switch is None else self._switch.get()
+
+    def _may_govern(self) -> bool:
+        if self._switch is None or self._interpreter.governor.error is not None:
+            return False  # without a governor nobody would give the interval back
+        return all(watch.shield for watch in self._watches)
+
+    def _apply(self) -> None:
+        """Set what the grip says, if it is ours to set."""
+        if self._switch is None or self._grip is None or not self._may_govern():
+            return
+        now = self._switch.get()
+        if self._user is None:
+            self._user = self._ours = now
+        elif now != self._ours:  # somebody else's
+            return
+        if abs(self._grip.interval - now) >= 1e-6:
+            self._switch.set(self._grip.interval)
+            self._ours = self._switch.get()
+            self._changes += 1
+
+    def _give_back(self) -> None:
+        """Put back what the user had set, unless somebody has set something else since."""
+        if self._switch is None or self._user is None:
+            return
+        if self._switch.get() == self._ours != self._user:
+            self._switch.set(self._user)
+            self._changes += 1
+        self._user = None
+
+    # ------------------------------------------------------------------ statistics
+
+    def statistics_locked(self) -> ShieldStatistics | None:
+        """Return what there is to tell, or None where nothing can be governed."""
+        if self._switch is None:
+            return None
+        return ShieldStatistics(
+            interval=self._switch.get(),
+            user=self._highest(),
+            target=self._target,
+            delay=self.loop_delay,
+            reason=self._reason(),
+            changes=self._changes,
+        )
+
+    def _reason(self) -> ShieldReason:
+        if self._interpreter.governor.error is not None:
+            return ShieldReason.FAILED
+        if not self._may_govern():
+            return ShieldReason.VETO
+        if self._grip is None:
+            return ShieldReason.REST
+        if self._user is not None and self._switch is not None and self._switch.get() != self._ours:
+            return ShieldReason.FOREIGN
+        return self._grip.reason
+
+
+def shield_wanted() -> bool:
+    """Tell whether the environment allows to govern the interval."""
+    return os.environ.get("HYBRIDRT_SHIELD", "1") != "0"
+
+
+def _quicken(watches: tuple[Watch, ...]) -> None:
+    for watch in watches:
+        watch.quicken()

@@ -1,0 +1,132 @@
+"""What a policy is shown of its lane: one window, from running sums and one look at the running calls.
+
+Costs O(calls running), once a window. The interpreter's lock protects what is read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hybridrt.control.window import Window
+
+if TYPE_CHECKING:
+    from hybridrt.observe.functions import Profile
+    from hybridrt.pool.call import Call
+    from hybridrt.pool.interpreter import Interpreter
+    from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["Sums", "look_at_lane"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sums:
+    """What has come together by the end of a window, running calls included; times in nanoseconds.
+
+    Attributes:
+        completed: Calls of the lane that ended.
+        wall: Their wall time.
+        cpu: Their CPU time.
+        present: Calls of the lane queued or running.
+        busy: Wall time of the lane.
+        lane_cpu: CPU time of the lane.
+        pool_cpu: CPU time of all calls.
+        process_cpu: CPU time of the process.
+        asked: Wall time, run-queue delay and certain blocking of the calls that were asked.
+        wakes: Wake-ups of the governor, those that found the GIL taken, and how long those waited.
+    """
+
+    completed: int = 0
+    wall: int = 0
+    cpu: int = 0
+    present: int = 0
+    busy: int = 0
+    lane_cpu: int = 0
+    pool_cpu: int = 0
+    process_cpu: int = 0
+    asked: tuple[int, int, int] = (0, 0, 0)
+    wakes: tuple[int, int, int] = (0, 0, 0)
+
+
+def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple[Window, Sums]:
+    """Return what happened since `before`, and the sums to begin the next window with."""
+    running = [(worker, call) for worker in pool.crew.workers if (call := worker.call) is not None]
+    lane = [(worker, call) for worker, call in running if _is_governed(pool, worker)]
+    sums = _sum_up(pool, running, lane, now_ns)
+    completed = sums.completed - before.completed
+    asked_wall, delay, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
+    wakes, taken, waited = (new - old for new, old in zip(sums.wakes, before.wakes, strict=True))
+    head_ns = pool.admission.governed_since_ns()
+    window = Window(
+        seconds=seconds,
+        queued=pool.admission.governed(),
+        running=pool.governed_running(),
+        completed=completed,
+        wall=(sums.wall - before.wall) / 1e9,
+        cpu=(sums.cpu - before.cpu) / 1e9,
+        arrived=max(0, completed + sums.present - before.present),
+        busy=max(0, sums.busy - before.busy) / 1e9 / seconds,
+        head_age=0.0 if head_ns is None else max(0, now_ns - head_ns) / 1e9,
+        since_start=min((max(0, now_ns - call.started_ns) / 1e9 for _, call in lane), default=None),
+        lane_cpu=max(0, sums.lane_cpu - before.lane_cpu) / 1e9 / seconds,
+        pool_cpu=max(0, sums.pool_cpu - before.pool_cpu) / 1e9 / seconds,
+        process_cpu=(sums.process_cpu - before.process_cpu) / 1e9 / seconds,
+        run_delay=delay / asked_wall if asked_wall else None,
+        beta_certified=blocked / asked_wall if asked_wall else None,
+        gil_share=taken / wakes if wakes else None,
+        gil_delay=waited / taken / 1e9 if taken else None,
+        knee=_knee(pool.interpreter, [call.profile for _, call in lane]),
+        memory=pool.governor.memory,
+        loop_delay=pool.interpreter.shield.loop_delay,
+    )
+    return window, sums
+
+
+def _is_governed(pool: Pool, worker: Worker) -> bool:
+    return worker.waits or (pool.admission.governs_all and not worker.resolves)
+
+
+def _sum_up(
+    pool: Pool, running: list[tuple[Worker, Call]], lane: list[tuple[Worker, Call]], now_ns: int
+) -> Sums:
+    tally, load = pool.tally, pool.interpreter.gil_load
+    everything = pool.admission.governs_all
+    completed = tally.completed + tally.failed if everything else tally.lane_calls
+    wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
+    used = {worker: _cpu_so_far(worker) for worker, _ in running}
+    return Sums(
+        completed=completed,
+        wall=wall,
+        cpu=cpu,
+        present=pool.admission.governed() + len(lane),
+        busy=wall + sum(max(0, now_ns - call.started_ns) for _, call in lane),
+        lane_cpu=cpu + sum(used[worker] for worker, _ in lane),
+        pool_cpu=tally.cpu_ns + sum(used.values()),
+        process_cpu=pool.governor.process_cpu_ns,
+        asked=(tally.asked_wall_ns, tally.asked_delay_ns, tally.asked_blocked_ns),
+        wakes=(load.wakes, load.taken, load.waited_ns),
+    )
+
+
+def _cpu_so_far(worker: Worker) -> int:
+    """Return the CPU time of the call that a worker runs; 0 where threads have no readable clock."""
+    cpu_ns = None if worker.probe is None else worker.probe.cpu_ns()
+    return 0 if cpu_ns is None else max(0, cpu_ns - worker.cpu_start_ns)
+
+
+def _knee(interpreter: Interpreter, profiles: list[Profile]) -> float | None:
+    """Return how many calls like these just fill the GIL or the cores."""
+    demands = [demand for profile in profiles if (demand := _demand(interpreter, profile)) is not None]
+    if not demands:
+        return None
+    return len(demands) / max(1e-6, sum(demands))
+
+
+def _demand(interpreter: Interpreter, profile: Profile) -> float | None:
+    """Return the share of the GIL, or of the cores, that one call keeps busy while it runs alone."""
+    if profile.beta_corrected is None:
+        return None
+    share = profile.gil.share
+    of_gil = (1.0 if share is None else share) if interpreter.gil else 0.0
+    return (1.0 - profile.beta_corrected) * max(of_gil, 1.0 / interpreter.cores)

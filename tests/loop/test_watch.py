@@ -1,0 +1,146 @@
+"""A runtime's eye on its loop, and what the shield hears from it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, Runtime, ShieldReason
+from hybridrt.control.interval import LOWEST
+from hybridrt.loop.watch import LoopWatch
+from hybridrt.pool.interpreter import shared
+
+from .support import Gate, eventually, hold
+
+
+class Beats:
+    """Hears beats."""
+
+    def __init__(self) -> None:
+        self.late: list[float] = []
+        self.busy = False
+
+    def beat(self, now: float, late: float) -> None:
+        self.late.append(late)
+
+    def is_busy(self) -> bool:
+        return self.busy
+
+
+def watching(runtime: Runtime, beats: Beats) -> LoopWatch:
+    """Return a second eye on the runtime's loop."""
+    pool = runtime.executor._pool
+    return LoopWatch(asyncio.get_running_loop(), pool, target=0.001, shield=True, listener=beats)
+
+
+async def test_a_loop_is_measured_closely_from_the_moment_another_thread_asks_for_it() -> None:
+    async with Runtime() as runtime, Gate() as gate:
+        beats = Beats()
+        watch = watching(runtime, beats)
+        watch._heartbeat._idle_period = 3600.0
+        watch.start()
+        task = await hold(runtime, gate)
+        await asyncio.to_thread(watch.quicken)
+        await eventually(lambda: watch._heartbeat._current == 0.01)
+        await eventually(lambda: len(beats.late) >= 2)
+        watch.stop()
+        gate.release()
+        await task
+
+
+async def test_whoever_listens_may_ask_for_close_beats_and_what_they_saw_is_the_delay() -> None:
+    async with Runtime() as runtime:
+        beats = Beats()
+        beats.busy = True
+        watch = watching(runtime, beats)
+        watch.start()
+        await eventually(lambda: len(beats.late) >= 3)
+        assert watch._heartbeat._current == 0.01
+        watch._record(time.perf_counter(), 5.0, 0.01)
+        assert watch.delay(time.perf_counter()) == 5.0
+        watch.stop()
+
+
+async def test_a_call_that_computes_after_a_rest_quickens_the_heart() -> None:
+    async with Runtime() as runtime:
+        assert runtime._watch is not None
+        heartbeat = runtime._watch._heartbeat
+        heartbeat.stop()
+        heartbeat._idle_period = 3600.0
+        heartbeat.start()
+        stop = threading.Event()
+
+        def spins() -> None:
+            while not stop.is_set():
+                pass
+
+        try:
+            task = asyncio.ensure_future(runtime.offload(spins))
+            await eventually(lambda: heartbeat._current == 0.01)
+        finally:
+            stop.set()
+        await task
+
+
+async def test_a_call_that_computes_in_another_pool_keeps_the_heart_fast() -> None:
+    started, stop = threading.Event(), threading.Event()
+
+    def spins() -> None:
+        started.set()
+        while not stop.is_set():
+            pass
+
+    async with Runtime() as runtime:
+        assert runtime._watch is not None
+        assert not runtime._watch._is_busy()
+        with AdaptiveThreadPoolExecutor() as executor:
+            running = executor.submit(spins)
+            try:
+                await eventually(started.is_set)
+                assert runtime._watch._is_busy()
+            finally:
+                stop.set()
+            running.result()
+
+
+def test_a_closed_loop_is_over_and_asks_for_nothing() -> None:
+    async def main() -> LoopWatch:
+        async with Runtime() as runtime:
+            return watching(runtime, Beats())
+
+    watch = asyncio.run(main())
+    assert watch.is_over()
+    watch.quicken()
+
+
+# ---------------------------------------------------------------------- the shield of a runtime
+
+
+async def test_the_runtime_hands_its_target_to_the_shield() -> None:
+    async with Runtime(loop_delay_target=0.01) as runtime:
+        interval = await runtime.offload(sys.getswitchinterval)
+        assert interval == pytest.approx(LOWEST)
+        shield = runtime.statistics().shield
+        assert shield is not None
+        assert shield.target == 0.01
+    assert shared.shield.statistics_locked().target != 0.01  # type: ignore[union-attr]
+
+
+async def test_a_runtime_without_a_shield_leaves_the_interval_alone() -> None:
+    before = sys.getswitchinterval()
+    async with Runtime(shield=False) as runtime:
+        assert await runtime.offload(sys.getswitchinterval) == before
+        shield = runtime.statistics().shield
+        assert shield is not None
+        assert shield.reason is ShieldReason.VETO
+
+
+async def test_after_the_close_the_interval_is_the_users_own() -> None:
+    before = sys.getswitchinterval()
+    async with Runtime() as runtime:
+        assert await runtime.offload(sys.getswitchinterval) < before
+    assert sys.getswitchinterval() == before

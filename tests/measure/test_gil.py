@@ -1,0 +1,110 @@
+"""The probe: did a thread find the GIL free when it woke?"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from hybridrt.measure import gil
+from hybridrt.measure.gil import GilProbe, blocks, switch_interval_ns
+
+MS = 1_000_000
+needs_counts = pytest.mark.skipif(blocks() is None, reason="threads have no counter of their waits here")
+
+
+@contextmanager
+def beside(work: Callable[[], object]) -> Iterator[None]:
+    """Do `work` again and again in another thread."""
+    ended, began = threading.Event(), threading.Event()
+
+    def run() -> None:
+        while not ended.is_set():
+            work()
+            began.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    began.wait()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def share_free(naps: int = 60) -> float:
+    """Sleep again and again, and return how often the GIL was free."""
+    probe, free = GilProbe(), 0
+    for _ in range(naps):
+        probe.sleep(time.perf_counter_ns() + MS, 0)
+        time.sleep(0.001)
+        free += probe.woke(time.perf_counter_ns(), 0, 0)
+    return free / naps
+
+
+def spin() -> None:
+    for number in range(2000):
+        number * number
+
+
+BLOB = bytes(range(256)) * 4096
+TEXT = json.dumps(list(range(20_000)))
+
+
+@needs_counts
+@pytest.mark.parametrize("interval", [0.005, 0.0001])
+@pytest.mark.parametrize(
+    ("work", "free"),
+    [
+        pytest.param(lambda: time.sleep(0.01), True, id="sleep"),
+        pytest.param(lambda: zlib.compress(BLOB), True, id="zlib"),
+        pytest.param(spin, False, id="bytecode"),
+        pytest.param(lambda: json.loads(TEXT), False, id="json"),
+    ],
+)
+def test_the_gil_is_free_beside_work_that_releases_it_at_any_switch_interval(
+    work: Callable[[], object], free: bool, interval: float
+) -> None:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(interval)
+    try:
+        with beside(work):
+            assert (share_free() > 0.5) is free
+    finally:
+        sys.setswitchinterval(before)
+
+
+@needs_counts
+def test_a_lock_waited_for_counts_as_a_block() -> None:
+    lock = threading.Lock()
+    lock.acquire()
+    before = blocks()
+    lock.acquire(timeout=0.001)
+    after = blocks()
+    assert before is not None
+    assert after is not None
+    assert after > before
+
+
+def test_where_waits_are_not_counted_lateness_beyond_the_wait_for_a_core_tells(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(gil, "_counted", False)
+    assert blocks() is None
+    probe = GilProbe()
+    probe.sleep(10 * MS, 1 * MS)
+    assert probe.woke(12 * MS, 3 * MS, MS // 2)  # late by 2 ms, all of them for a core
+    assert probe.delay_ns == 0
+    assert not probe.woke(12 * MS, 1 * MS, MS // 2)
+    assert probe.delay_ns == 2 * MS
+
+
+def test_the_switch_interval_is_in_nanoseconds() -> None:
+    assert switch_interval_ns() == pytest.approx(sys.getswitchinterval() * 1e9)

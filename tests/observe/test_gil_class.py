@@ -1,0 +1,96 @@
+"""The GIL class of a function, learned from a sleeper that wakes beside its calls."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridrt.observe.gil_class import GilLedger
+from hybridrt.values import GilClass
+
+US = 1_000
+MS = 1_000_000
+TIGHT = 100 * US
+WIDE = 5 * MS
+
+
+def ledger(*, free: int = 0, delays: tuple[int, ...] = (), interval: int = TIGHT) -> GilLedger:
+    """Return what was learned of free wake-ups and of waits for the GIL, in nanoseconds."""
+    found = GilLedger()
+    for _ in range(free):
+        found.saw_free()
+    for delay in delays:
+        found.saw_taken(delay, interval)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("found", "name"),
+    [
+        pytest.param(ledger(), GilClass.UNKNOWN, id="nothing seen"),
+        pytest.param(ledger(free=3), GilClass.UNKNOWN, id="too little seen"),
+        pytest.param(ledger(free=4), GilClass.RELEASES, id="always free"),
+        pytest.param(ledger(free=9, delays=(200 * US,) * 3), GilClass.RELEASES, id="the loop ran, too"),
+        pytest.param(ledger(delays=(200 * US,) * 4), GilClass.COOPERATES, id="came within two intervals"),
+        pytest.param(ledger(delays=(14 * MS,) * 4), GilClass.HOLDS, id="came when the call was over"),
+        pytest.param(ledger(delays=(9 * MS, *(200 * US,) * 2, 8 * MS)), GilClass.HOLDS, id="partly C"),
+        pytest.param(ledger(delays=(6 * MS,) * 9, interval=WIDE), GilClass.UNKNOWN, id="long interval"),
+        pytest.param(ledger(delays=(60 * MS,) * 9, interval=WIDE), GilClass.HOLDS, id="longer yet"),
+    ],
+)  # fmt: skip
+def test_the_class_follows_from_what_the_sleeper_met(found: GilLedger, name: GilClass) -> None:
+    assert found.name(waits=False) is name
+
+
+def test_a_function_that_mostly_blocks_waits_whatever_it_does_with_the_gil() -> None:
+    assert ledger(free=20).name(waits=True) is GilClass.WAITS
+
+
+def test_a_function_that_changes_is_learned_anew() -> None:
+    found = ledger(free=1000)
+    for _ in range(60):
+        found.saw_taken(14 * MS, TIGHT)
+    assert found.name(waits=False) is GilClass.HOLDS
+    for _ in range(120):
+        found.saw_free()
+    assert found.name(waits=False) is GilClass.RELEASES
+
+
+def test_a_function_that_releases_keeps_its_class_until_most_wake_ups_meet_the_gil_taken() -> None:
+    found = ledger(delays=(TIGHT,) * 10)
+    for _ in range(18):
+        found.saw_free()
+    assert not found.releases  # 18 of 28
+    found.saw_free()
+    assert found.releases
+    for _ in range(18):  # 19 of 47
+        assert found.releases
+        found.saw_taken(TIGHT, TIGHT)
+    found.saw_taken(TIGHT, TIGHT)
+    assert not found.releases
+
+
+def test_the_share_of_the_gil_is_known_after_four_wake_ups() -> None:
+    assert ledger(free=3).share is None
+    assert ledger(free=3, delays=(TIGHT,)).share == pytest.approx(0.25)
+
+
+def test_the_evidence_is_in_the_public_view() -> None:
+    found = ledger(free=2, delays=(200 * US, 9 * MS))
+    found.saw_waiting()
+    view = found.summary()
+    assert (view.waiting, view.free, view.yielded, view.held) == (1, 2, 1, 1)
+    assert view.longest_hold == pytest.approx(0.009)
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 100 * MS)), max_size=300))
+def test_the_counts_stay_bounded_and_add_up(seen: list[int | None]) -> None:
+    found = GilLedger()
+    for delay in seen:
+        if delay is None:
+            found.saw_free()
+        else:
+            found.saw_taken(delay, TIGHT)
+    assert found.free + found.taken + found.waiting <= 64
+    assert found.held + found.yielded <= found.taken + 1  # each is halved by itself

@@ -1,0 +1,307 @@
+"""The shield: who may set the switch interval, and when the user gets it back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hybridrt.control.interval import LOWEST
+from hybridrt.pool.permits import FREE, LONG, SHORT
+from hybridrt.pool.shield import LOOP_DELAY_TARGET
+from hybridrt.values import ShieldReason
+
+from .shielding import USUAL, FakePool, FakeWatch, Play
+
+OTHERS = 0.003
+
+
+@pytest.fixture
+def play() -> Play:
+    return Play()
+
+
+# ---------------------------------------------------------------------- while calls compute
+
+
+def test_the_interval_is_short_from_the_moment_a_call_begins(play: Play) -> None:
+    play.begin()
+    assert play.switch.value == LOWEST
+    assert (play.told.interval, play.told.user, play.told.reason) == (LOWEST, USUAL, ShieldReason.TIGHT)
+
+
+def test_it_is_given_back_once_nothing_has_computed_for_a_while(play: Play) -> None:
+    play.begin()
+    play.step()
+    play.end()
+    play.step()
+    assert play.switch.value == LOWEST
+    play.rest()
+    assert play.switch.history == [LOWEST, USUAL]
+    assert (play.told.reason, play.told.changes) == (ShieldReason.REST, 2)
+    assert play.shield.armed
+
+
+def test_calls_back_to_back_do_not_toggle_it(play: Play) -> None:
+    for _ in range(20):
+        play.begin()
+        play.step()
+        play.end()
+        play.step()
+    assert play.switch.history == [LOWEST]
+
+
+def test_functions_that_run_in_batches_do_not_tighten_it(play: Play) -> None:
+    play.function.batch = 2
+    play.begin()
+    assert play.switch.history == []
+    assert play.shield.armed
+
+
+def test_a_call_that_did_not_say_so_is_noticed_when_it_lasts(play: Play) -> None:
+    play.function.batch = 2
+    play.begin()
+    play.step()
+    assert play.switch.history == []
+    play.step()
+    assert play.switch.history == [LOWEST]
+
+
+def test_very_short_calls_that_follow_each_other_are_none_that_last(play: Play) -> None:
+    play.function.batch = 2
+    for _ in range(20):
+        play.begin()
+        play.step()
+        play.end()
+    assert play.switch.history == []
+
+
+def test_a_long_call_lasts(play: Play) -> None:
+    play.permits.take(LONG)
+    play.step()
+    assert play.switch.history == [LOWEST]
+
+
+def test_calls_that_leave_the_gil_to_others_do_not_tighten_it(play: Play) -> None:
+    play.permits.take(FREE)
+    play.step(10)
+    assert play.switch.history == []
+
+
+def test_a_loop_that_is_late_while_the_gil_is_taken_tightens_it(play: Play) -> None:
+    """Calls of the waiting lane compute between their waits, without a permit."""
+    watch = FakeWatch()
+    play.shield.join(watch)
+    watch.late = 0.01
+    play.look()
+    assert play.switch.history == []
+    play.step(gil_taken=True)
+    assert play.switch.history == [LOWEST]
+
+
+def test_several_calls_let_it_grow_while_the_loop_keeps_its_target(play: Play) -> None:
+    watch = FakeWatch()
+    play.shield.join(watch)
+    play.begin(SHORT)
+    play.begin(LONG)
+    play.step(1000)
+    assert play.switch.value == USUAL
+    watch.late = 0.01
+    play.look()
+    assert play.switch.value < 0.0005
+    assert (play.told.delay, play.told.reason) == (0.01, ShieldReason.LATE)
+
+
+def test_calls_that_come_and_go_fast_let_it_grow(play: Play) -> None:
+    pools = [FakePool(), FakePool()]
+    play.interpreter.pools.update(pools)  # type: ignore[arg-type]
+    play.begin()
+    for _ in range(100):
+        pools[0].tally.completed += 1
+        pools[1].tally.failed += 1
+        play.step()
+    assert play.switch.value == pytest.approx(LOOP_DELAY_TARGET / 2)
+    assert play.told.reason is ShieldReason.UNMEASURED
+    pools.clear()
+    play.step(100)
+    assert play.told.reason is ShieldReason.TIGHT
+
+
+# ---------------------------------------------------------------------- whose interval it is
+
+
+def test_it_is_never_above_the_users_own(play: Play) -> None:
+    play.switch.value = LOWEST / 4
+    play.begin()
+    play.step(10)
+    play.end()
+    play.rest()
+    assert play.switch.history == []
+
+
+def test_a_value_that_somebody_else_sets_is_left_alone_and_is_the_users_own_from_then_on(play: Play) -> None:
+    play.begin()
+    play.switch.value = OTHERS
+    play.step(10)
+    assert (play.switch.value, play.told.reason) == (OTHERS, ShieldReason.FOREIGN)
+    play.end()
+    play.rest()
+    assert play.switch.value == OTHERS
+    play.begin()
+    assert (play.switch.value, play.told.user) == (LOWEST, OTHERS)
+    play.end()
+    play.rest()
+    assert play.switch.value == OTHERS
+
+
+def test_whoever_saves_it_and_puts_it_back_does_not_end_the_governing(play: Play) -> None:
+    play.begin()
+    saved, play.switch.value = play.switch.value, OTHERS
+    play.step()
+    play.switch.value = saved
+    play.step()
+    assert play.told.reason is ShieldReason.TIGHT
+    play.end()
+    play.rest()
+    assert play.switch.value == USUAL
+
+
+# ---------------------------------------------------------------------- several runtimes
+
+
+def test_the_worst_delay_and_the_smallest_target_count(play: Play) -> None:
+    patient, strict = FakeWatch(target=0.05), FakeWatch(target=0.001)
+    for watch, late in ((patient, 0.003), (strict, 0.0005)):
+        watch.late = late
+        play.shield.join(watch)
+    play.look()
+    assert (play.told.delay, play.told.target) == (0.003, 0.001)
+    play.shield.leave(strict)
+    assert play.told.target == 0.05
+
+
+def test_without_a_runtime_there_is_a_target_and_no_delay(play: Play) -> None:
+    assert (play.told.delay, play.told.target) == (None, LOOP_DELAY_TARGET)
+
+
+def test_a_runtime_that_objects_has_its_way_while_it_is_open(play: Play) -> None:
+    play.shield.join(FakeWatch())
+    play.begin()
+    objects = FakeWatch(shield=False)
+    play.shield.join(objects)
+    play.step(10)
+    assert (play.switch.value, play.told.reason) == (USUAL, ShieldReason.VETO)
+    play.shield.leave(objects)
+    play.step()
+    assert (play.switch.value, play.told.reason) == (LOWEST, ShieldReason.TIGHT)
+
+
+def test_a_loop_that_was_closed_without_its_runtime_does_not_count(play: Play) -> None:
+    gone = FakeWatch(shield=False)
+    play.shield.join(gone)
+    gone.over = True
+    play.look()
+    play.begin()
+    assert play.switch.value == LOWEST
+
+
+def test_loops_are_measured_closely_from_the_moment_a_call_begins(play: Play) -> None:
+    watches = [FakeWatch(), FakeWatch(shield=False)]
+    for watch in watches:
+        play.shield.join(watch)
+    play.begin()
+    play.begin(LONG)
+    play.step(3)
+    assert [watch.quickened for watch in watches] == [1, 1]
+
+
+# ---------------------------------------------------------------------- off
+
+
+def test_without_a_gil_there_is_nothing_to_govern() -> None:
+    play = Play(gil=False)
+    watch = FakeWatch()
+    play.shield.join(watch)
+    play.begin()
+    play.begin(LONG)
+    play.step(10)
+    assert play.switch.history == []
+    assert play.shield.statistics_locked() is None
+    assert watch.quickened == 1
+
+
+def test_when_the_governor_fails_it_is_given_back_for_good(play: Play) -> None:
+    play.begin()
+    play.interpreter.governor._fail(OSError("no more"))
+    assert (play.switch.value, play.told.reason) == (USUAL, ShieldReason.FAILED)
+    play.begin()
+    play.end()
+    play.shield.rest()
+    assert play.switch.history == [LOWEST, USUAL]
+
+
+def test_when_the_governor_is_stopped_it_is_given_back(play: Play) -> None:
+    play.begin()
+    play.interpreter.governor.parked = True
+    play.interpreter.governor.ring()
+    play.interpreter.governor.stop()
+    assert play.switch.value == USUAL
+
+
+def test_a_pool_that_closes_gives_it_back_unless_others_compute(play: Play) -> None:
+    play.begin()
+    play.shield.rest()
+    assert play.switch.value == LOWEST
+    play.end()
+    play.shield.rest()
+    assert play.switch.value == USUAL
+
+
+def test_a_forked_child_begins_with_the_users_own_and_without_loops(play: Play) -> None:
+    objects = FakeWatch(shield=False)
+    play.shield.join(objects)
+    play.switch.lock = None  # the child's first thread is its only one
+    play.interpreter.start_clean()
+    play.begin()
+    assert play.switch.value == LOWEST
+    play.interpreter.start_clean()
+    assert (play.switch.value, play.shield.armed) == (USUAL, True)
+
+
+# ---------------------------------------------------------------------- races
+
+
+@pytest.mark.race
+def test_whatever_begins_ends_and_looks_at_once_the_user_gets_it_back() -> None:
+    play = Play()
+    start = threading.Barrier(4)
+
+    def compute() -> None:
+        start.wait()
+        for _ in range(20):
+            with play.interpreter.lock:
+                play.permits.take(SHORT)
+            if play.shield.armed:
+                play.shield.begins(play.function)
+            with play.interpreter.lock:
+                play.permits.give_back(SHORT)
+
+    def watch() -> None:
+        start.wait()
+        for _ in range(20):
+            objects = FakeWatch(shield=False)
+            play.shield.join(objects)
+            play.shield.leave(objects)
+            play.shield.rest()
+
+    threads = [threading.Thread(target=target) for target in (compute, compute, watch)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    play.step(20)
+    for thread in threads:
+        thread.join()
+    play.rest()
+    assert all(LOWEST <= value <= USUAL for value in play.switch.history)
+    assert (play.switch.value, play.shield.armed) == (USUAL, True)
+    assert play.told.changes == len(play.switch.history)

@@ -1,0 +1,171 @@
+"""What a policy is shown of its lane."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hybridrt.control.window import Limits, State, Window
+from hybridrt.pool.signals import Sums, look_at_lane
+from hybridrt.values import Kind
+
+from .support import MS, Stage, named
+
+
+class _Room:
+    """A policy that has room for four."""
+
+    interval = 3600.0
+
+    def start(self, limits: Limits) -> State:
+        return State(workers=4)
+
+    def decide(self, limits: Limits, state: State, window: Window) -> State:
+        return state
+
+    def at_rest(self, limits: Limits, state: State) -> bool:
+        return True
+
+
+def look(stage: Stage, seconds: float = 1.0, before: Sums | None = None) -> tuple[Window, Sums]:
+    """Return the window that ends now, and the sums to begin the next with."""
+    return look_at_lane(stage.pool, before or Sums(), stage.clock.now_ns, seconds)
+
+
+def test_an_idle_pool_has_nothing_to_show_and_makes_nothing_up() -> None:
+    window, _ = look(Stage())
+    assert (window.queued, window.running, window.completed, window.busy, window.head_age) == (
+        0,
+        0,
+        0,
+        0.0,
+        0.0,
+    )
+    assert window.since_start is window.run_delay is window.beta_certified is window.gil_share is None
+    assert window.gil_delay is window.knee is window.memory is window.loop_delay is None
+
+
+@pytest.mark.parametrize("lanes", [True, False])
+def test_the_busy_integral_counts_running_calls_too(lanes: bool) -> None:
+    """Two calls for 0.4 s, of which one ended: 0.8 thread-seconds in a second."""
+    stage = Stage(lanes=lanes, options={"policy": _Room()})
+    ended, _ = stage.push_many(2, stage.learn(Kind.WAITING))
+    stage.clock.advance(0.4)
+    stage.end(ended)
+    window, sums = look(stage)
+    assert window.busy == pytest.approx(0.8)
+    stage.clock.advance(0.5)
+    assert look(stage, 0.5, sums)[0].busy == pytest.approx(1.0)
+
+
+def test_what_came_went_or_stayed() -> None:
+    stage = Stage(options={"policy": _Room()})
+    first, *_ = stage.push_many(6, stage.learn(Kind.WAITING))  # four of them find room
+    stage.end(first)
+    window, sums = look(stage)
+    assert (window.arrived, window.completed, window.running, window.queued) == (6, 1, 4, 1)
+    stage.push_many(2, stage.learn(Kind.WAITING))
+    assert look(stage, before=sums)[0].arrived == 2
+
+
+def test_the_age_of_the_queue_and_of_the_last_start() -> None:
+    stage = Stage(options={"policy": _Room()})
+    stage.push_many(4, stage.learn(Kind.WAITING))
+    stage.clock.advance(0.3)
+    stage.push(stage.learn(Kind.WAITING))
+    stage.clock.advance(0.2)
+    window, _ = look(stage)
+    assert window.head_age == pytest.approx(0.2)
+    assert window.since_start == pytest.approx(0.5)
+
+
+def test_the_cpu_of_calls_that_still_run_counts_for_lane_and_pool() -> None:
+    stage = Stage(options={"policy": _Room()})
+    waiting, computing = stage.push(stage.learn(Kind.WAITING)), stage.push(stage.learn(Kind.LONG))
+    stage.compute(waiting, computing)
+    stage.clock.advance(0.5)
+    window, _ = look(stage)
+    assert window.lane_cpu == pytest.approx(0.5)
+    assert window.pool_cpu == pytest.approx(1.0)
+    assert window.cpu == 0.0
+
+
+def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
+    """Let a waiting call end that was asked for its waits."""
+    call = stage.push(stage.learn(Kind.WAITING))
+    for name, value in asked.items():
+        setattr(call, name, value)
+    stage.compute(call)
+    stage.clock.advance(cpu)
+    stage.wait(call)
+    stage.clock.advance(wall - cpu)
+    stage.end(call)
+
+
+def test_certified_beta_and_run_delay_are_those_of_the_calls_that_were_asked() -> None:
+    """100 ms, 20 of them CPU, 10 without a core; blocked four times, for 5 ms of GIL each at most."""
+    stage = Stage(options={"policy": _Room()})
+    stage.interpreter.gil_load.saw_interval(0, 5_000_000)
+    finish(stage, 0.1, 0.02, blocks=4, run_delay_ns=10_000_000)
+    finish(stage, 0.1, 0.1)
+    window, _ = look(stage)
+    assert window.beta_certified == pytest.approx(0.5)
+    assert window.run_delay == pytest.approx(0.1)
+
+
+def test_a_call_that_never_waited_for_anything_was_not_blocked_whatever_the_clocks_say() -> None:
+    stage = Stage(options={"policy": _Room()})
+    finish(stage, 0.1, 0.02, blocks=0)
+    assert look(stage)[0].beta_certified == 0.0
+
+
+def test_the_governors_wakes_tell_how_contended_the_gil_was_in_the_window() -> None:
+    stage = Stage()
+    governor = stage.interpreter.governor
+    for prompt, delay in ((True, 0), (False, 6_000_000), (False, 2_000_000), (True, 0)):
+        stage.clock.advance(0.002)
+        governor.step(stage.clock.now_ns, 0, prompt=prompt, delay_ns=delay)
+    governor.step(stage.clock.now_ns, 0, prompt=False, slept=False)  # rung: it tells nothing
+    window, sums = look(stage)
+    assert (window.gil_share, window.gil_delay) == (0.5, pytest.approx(0.004))
+    assert look(stage, before=sums)[0].gil_share is None
+
+
+@pytest.mark.parametrize(
+    ("free", "taken", "gil", "knee"),
+    [
+        pytest.param(0, 0, True, 5.0, id="one GIL has room for five"),
+        pytest.param(8, 0, True, 10.0, id="two cores for ten, as none of them needs the GIL"),
+        pytest.param(2, 6, True, 20 / 3, id="three quarters of the GIL each"),
+        pytest.param(0, 0, False, 10.0, id="two cores without a GIL"),
+    ],
+)
+def test_the_knee_is_where_gil_or_cores_are_just_full(free: int, taken: int, gil: bool, knee: float) -> None:
+    stage = Stage(gil=gil, options={"policy": _Room()})
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.cpu_mean_ns, profile.wait_mean_ns, profile.corrected = 2_000_000, 8_000_000, True
+    for _ in range(free):
+        profile.gil.saw_free()
+    for _ in range(taken):
+        profile.gil.saw_taken(1_000_000, 1_000_000)
+    stage.push(fn)
+    assert look(stage)[0].knee == pytest.approx(knee)
+
+
+def test_functions_of_which_only_raw_times_are_known_give_no_knee() -> None:
+    stage = Stage()
+    stage.push(named("unknown"))
+    assert look(stage)[0].knee is None
+
+
+def test_the_memory_in_use_is_looked_at_once_a_second() -> None:
+    stage = Stage()
+    stage.step(MS)
+    assert 0.0 < (look(stage)[0].memory or 0.0) < 1.0
+    stage.interpreter.governor.memory = 2.0
+    stage.step(998 * MS)
+    assert look(stage)[0].memory == 2.0
+    stage.step(3 * MS)
+    assert look(stage)[0].memory != 2.0

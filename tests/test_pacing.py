@@ -1,0 +1,77 @@
+"""The parts of the benchmarks that serve and pace: schedules, counted work, one short run of each."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from benchmarks import echo, mixed
+from benchmarks.children.pacer import figures, schedule
+from benchmarks.children.work import Work, calibrate
+from benchmarks.harness import Candidate, spawn
+
+PACING = {"rate": 200, "connections": 2, "warmup": 0.1, "seconds": 0.2}
+
+
+def test_a_schedule_has_one_request_in_each_slot_and_is_the_same_for_all() -> None:
+    times = schedule(100.0, 2.0)
+    assert [int(at * 100.0) for at in times] == list(range(200))
+    assert times == schedule(100.0, 2.0)
+    assert len({round(at * 100.0 % 1.0, 6) for at in times}) > 150
+
+
+def test_figures_are_quantiles() -> None:
+    assert figures([float(value) for value in range(1001)]) == {
+        "count": 1001,
+        "p50": 500.0,
+        "p99": 990.0,
+        "p99.9": 999.0,
+        "max": 1000.0,
+    }
+
+
+def test_work_is_counted_while_it_is_done_by_any_thread() -> None:
+    work = Work(3)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    work()
+    assert work.done() == 15
+
+
+def test_a_call_has_at_least_one_unit() -> None:
+    assert calibrate(1e-9) == 1
+
+
+def test_the_echo_is_measured_on_both_loops_in_every_way() -> None:
+    assert len({candidate.name for candidate in echo.candidates(quick=True, units=1)}) == 2 * len(echo.WAYS)
+
+
+def test_the_best_static_size_is_that_of_the_highest_median_throughput() -> None:
+    found = {"stdlib": [1.0, 1.0], "stdlib of 32": [9.0, 3.0], "stdlib of 64": [5.0, 5.5], "offload": [99.0]}
+    figures = {way: {"requests": values} for way, values in found.items()}
+    assert mixed._best_static(figures) == "stdlib of 32"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["stdlib", "default_executor", "offload", "unshielded"])
+def test_an_echo_run_gives_latencies_and_work(way: str) -> None:
+    arguments = {"way": way, "loop": "uvloop", "calls": 2, "units": 50, "pacing": PACING}
+    sample = spawn(Candidate(name=way, job="echo", arguments=arguments))
+    assert sample["latency"]["count"] == 40
+    assert 0 < sample["latency"]["p50"] <= sample["latency"]["max"]
+    assert sample["work"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("way", "size"), [("stdlib", 4), ("offload", None)])
+def test_a_mixed_run_gives_requests_and_latencies(way: str, size: int | None) -> None:
+    load = {"requests": 8, "wait": 0.005, "units": 5, "pacing": PACING}
+    arguments = {"way": way, "size": size, "loop": "asyncio", **load}
+    sample = spawn(Candidate(name=way, job="mixed", arguments=arguments))
+    assert sample["requests"] > 0
+    assert sample["request"]["p50"] >= 0.005
+    assert sample["latency"]["count"] == 40
