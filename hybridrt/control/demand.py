@@ -32,6 +32,8 @@ from hybridrt.values import Reason
 
 __all__ = ["DemandPolicy"]
 
+BEYOND = 1.25
+"""Times the profiles' knee, with square-root staffing, up to which demand alone adds threads."""
 CROWDED = 20
 """Windows in a row in which calls held each other up until fewer are tried although none is queued."""
 
@@ -109,13 +111,13 @@ class DemandPolicy:
 
     def _grow(self, limits: Limits, state: DemandState, window: Window) -> DemandState | None:
         workers = state.workers
-        if _is_stalled(state, window):
+        if _is_stalled(limits, state, window):
             target, reason = 2 * workers, Reason.STALL
         elif state.knee and workers < state.knee:
             target, reason = min(state.knee, workers + window.queued), Reason.DEMAND
         elif _calls_for_more(state):
             hint = 0 if state.exact or state.tried else int(window.knee or 0)
-            target = min(workers + window.queued, max(2 * workers, hint))
+            target = min(workers + window.queued, max(2 * workers, hint), _ceiling(window))
             reason = Reason.DEMAND
         else:
             return None
@@ -141,14 +143,19 @@ class DemandPolicy:
         return try_uncrowding(limits, state, window) if state.streak >= CROWDED else state
 
 
+def _ceiling(window: Window) -> int:
+    """Return the size beyond which growth needs a trial, because by the profiles GIL or cores are full."""
+    return 1 << 30 if window.knee is None else math.ceil(BEYOND * staff(window.knee))
+
+
 def _pause(state: DemandState) -> float:
     """Return how long a growth must show what it does before the next one: longer from 64 threads."""
     return min(state.quick, 0.1) if state.workers < 64 else min(2.0 * state.quick, 0.2)
 
 
-def _is_stalled(state: DemandState, window: Window) -> bool:
-    """Tell whether calls block for longer than their usual time and that of several others."""
-    if window.completed:
+def _is_stalled(limits: Limits, state: DemandState, window: Window) -> bool:
+    """Tell whether calls block, not compute, for longer than their usual time and that of several others."""
+    if window.completed or window.lane_cpu >= 0.3 * limits.capacity:
         return False
     usual = max(2.0 * state.alone, 16.0 * state.quick / state.workers)
     since = max(state.done_at, state.grown_at)

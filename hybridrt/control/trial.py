@@ -10,6 +10,7 @@ import math
 from dataclasses import replace
 
 from hybridrt.control.knee import CROWDED, DemandState, Trial, is_pressed, staff
+from hybridrt.control.veto import crowds_gil
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
@@ -48,8 +49,10 @@ def begin(limits: Limits, state: DemandState, window: Window, veto: Reason | Non
     state = replace(state, reason=reason)
     if not state.readable or (state.knee and state.clock < state.retry_at):
         return state
-    wanted = staff(state.throughput * state.likely_alone)
-    oversized = state.alone_at > 0 and state.workers >= OVERSIZED * wanted
+    wanted, known = staff(state.throughput * state.likely_alone), state.alone_at > 0
+    if crowds_gil(state, window) and window.knee is not None:
+        wanted, known = staff(window.knee), True
+    oversized = known and state.workers >= OVERSIZED * wanted
     fewer = state.clock >= state.fewer_at and _is_steady(state)
     if fewer and oversized and (veto is not None or state.exact or state.knee):
         return _try_fewer(limits, state, max(wanted, state.workers / 4))

@@ -12,7 +12,7 @@ from hybridrt.control.knee import DemandState
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
-__all__ = ["corrected", "find_veto"]
+__all__ = ["corrected", "crowds_gil", "find_veto"]
 
 MEMORY = 0.9
 """Share of the memory budget from which no thread is added."""
@@ -33,9 +33,22 @@ def find_veto(limits: Limits, state: DemandState, window: Window) -> Reason | No
 
 def _is_full(limits: Limits, state: DemandState, window: Window) -> bool:
     load = state.load
+    if crowds_gil(state, window):
+        return True
     if load >= FULL * limits.cores and load >= FULL * limits.capacity:
         return True
     return load >= FULL * limits.capacity and not _leaves_gil(limits, state, window)
+
+
+def crowds_gil(state: DemandState, window: Window) -> bool:
+    """Tell whether the GIL is taken whenever somebody looks, and the functions' profiles say by this lane.
+
+    Other processes may have the cores: then the lane fills the GIL without much CPU time.
+    """
+    if window.knee is None or window.gil_share is None:
+        return False
+    taken = max(state.gil, window.gil_share)
+    return taken >= FULL and state.workers >= window.knee + math.sqrt(window.knee)
 
 
 def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:

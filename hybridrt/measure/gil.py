@@ -38,31 +38,27 @@ class GilProbe:
     """Judges the sleeps of one thread, which calls `sleep` before each and then `woke`.
 
     Attributes:
-        delay_ns: How long the last sleep was late beyond what the thread waited for a core, 0 if the
-            GIL was free.
+        delay_ns: How long the last sleep was late, 0 if the GIL was free.
     """
 
     def __init__(self) -> None:
         self.delay_ns = 0
         self._blocks: int | None = None
-        self._run_delay_ns = 0
         self._due_ns = 0
 
-    def sleep(self, due_ns: int, run_delay_ns: int) -> None:
+    def sleep(self, due_ns: int) -> None:
         """Note the clocks before a sleep that is to end at `due_ns`."""
         self._blocks = blocks()
-        self._run_delay_ns = run_delay_ns
         self._due_ns = due_ns
 
-    def woke(self, now_ns: int, run_delay_ns: int, allowed_ns: int) -> bool:
+    def woke(self, now_ns: int, allowed_ns: int) -> bool:
         """Tell whether the GIL was free.
 
         Args:
             now_ns: The time, read with the GIL held.
-            run_delay_ns: The thread's run-queue delay so far.
             allowed_ns: Lateness that says nothing, where waits are not counted.
         """
-        late = max(0, now_ns - self._due_ns - (run_delay_ns - self._run_delay_ns))
+        late = max(0, now_ns - self._due_ns)
         count = blocks()
         free = late < allowed_ns if count is None or self._blocks is None else count - self._blocks <= 1
         self.delay_ns = 0 if free else late

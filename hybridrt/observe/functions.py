@@ -37,9 +37,14 @@ STAYS_WAITING_SHARE = 0.2
 """And until which it does so, that noise does not move it to and fro."""
 RAW_WAITING_SHARE = 0.7
 """The same for calls of which only wall and CPU time are known. Two computing calls at once read 0.5."""
+GAIN = 1.15
+"""CPU seconds per second from which several computing calls at once are worth it: one alone gets 1."""
+_AT_ONCE = 1.5
+_TRY_AFTER = 256
+"""Calls on average that a trial needs at once, and calls from one that failed to the next, at first."""
 WAITING_NS = 50_000
 """A shorter intrinsic wait is noise of the clocks. Not measured."""
-DETAILED_NS = 200_000
+DETAILED_NS = 100_000
 """Mean wall time from which one call in four is asked for its waits for core and GIL."""
 ALL_DETAILED_NS = 5_000_000
 """Mean wall time from which all are, until the kind has settled."""
@@ -78,10 +83,14 @@ class Profile:
         "kind",
         "name",
         "owner",
+        "parallel",
+        "parallel_sums",
+        "patience",
         "queue_wait_ns",
         "resolves",
         "seen_waiting",
         "settled",
+        "try_at",
         "turn_at",
         "unjudged",
         "wait_mean_ns",
@@ -117,6 +126,12 @@ class Profile:
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
         """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
         self.gil = GilLedger()
+        self.parallel: float | None = None
+        """CPU seconds per second that several calls at once got; None before they were tried."""
+        self.parallel_sums = (0, 0)
+        """Calls that ended in this window while they might run at once, and how many did, in sum."""
+        self.try_at, self.patience = 0, _TRY_AFTER
+        """Calls after which several at once are tried again, and how many later the time after that."""
         self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
@@ -187,8 +202,11 @@ class Profile:
         share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
+            self._judge_trial(cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             crowded = gil_asked > max(wait_asked, cpu_asked // 4)
-            if crowded and self.corrected:  # hidden in the crowd: what was seen before holds
+            if (
+                crowded and self.corrected and not self.gil.releases
+            ):  # hidden in the crowd: what was seen before holds
                 wait = max(wait, float(self.wait_mean_ns))
             self.corrected = True
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
@@ -202,7 +220,7 @@ class Profile:
         self.cpu_mean_ns, self.wait_mean_ns = int(cpu_mean), int(wait)
         if wait >= WAITING_NS and wait >= share * (wait + cpu_mean):
             return Kind.WAITING
-        if self.gil.releases:
+        if self.leaves_gil:
             return Kind.FREE
         return Kind.SHORT if cpu_mean < LONG_NS else Kind.LONG
 
@@ -230,10 +248,39 @@ class Profile:
         if self.kind in (Kind.UNKNOWN, Kind.SHORT):
             self.kind = Kind.LONG
 
+    @property
+    def leaves_gil(self) -> bool:
+        """Tell whether several calls at once do more than one: by trial, else by what is seen of the GIL."""
+        return self.gil.may_release if self.parallel is None else self.parallel >= GAIN
+
+    def saw_beside(self, running: int) -> None:
+        """A call ended of a function of which `running` calls were allowed to compute at once."""
+        calls, total = self.parallel_sums
+        self.parallel_sums = (calls + 1, total + running)
+
+    def _judge_trial(self, computing: float) -> None:
+        """Weigh what several calls at once did.
+
+        Args:
+            computing: Share of their time, waits for a core left out, in which they computed.
+        """
+        calls, total = self.parallel_sums
+        self.parallel_sums = (0, 0)
+        if self.parallel is not None and self.parallel < GAIN:
+            if self.calls >= self.try_at:
+                self.parallel = None
+            return
+        if not calls or total < _AT_ONCE * calls:
+            return
+        found = total / calls * computing
+        self.parallel = found if self.parallel is None else (self.parallel + found) / 2.0
+        if self.parallel < GAIN:
+            self.try_at, self.patience = self.calls + self.patience, min(2 * self.patience, 1 << 16)
+
     def saw_free(self) -> None:
         """A running call computed, and the GIL was free."""
         self.gil.saw_free()
-        if self.gil.releases and self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN):
+        if self.leaves_gil and self.kind in (Kind.SHORT, Kind.LONG, Kind.UNKNOWN):
             self.kind = Kind.FREE
 
     @property

@@ -26,6 +26,9 @@ _RELEASES_FROM = 0.65
 """Share of free wake-ups from which a function releases the GIL. The loop and others take the GIL
 meanwhile too, so all of them will hardly be free. Not tuned."""
 _RELEASES_UNTIL = 0.40
+_WORTH = 0.2
+"""Share of free wake-ups from which two at once may do more than one; beside a busy loop most of the
+wake-ups find the GIL taken by that. Python code has none."""
 _HOLD_NS = 1_000_000
 _HOLD_INTERVALS = 3
 """A wait for the GIL of at least 1 ms and three switch intervals was a hold."""
@@ -77,6 +80,11 @@ class GilLedger:
         """A call was blocked."""
         self.waiting += 1
         self._judge()
+
+    @property
+    def may_release(self) -> bool:
+        """Tell whether it is worth a try to run several at once; only what was seen free ever is."""
+        return self.free + self.taken >= _ENOUGH and self.free >= _WORTH * (self.free + self.taken)
 
     @property
     def share(self) -> float | None:

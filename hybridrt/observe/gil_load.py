@@ -10,6 +10,8 @@ _MEMORY = 0.1
 """Weight of a new wake-up in the means: some twenty of them count."""
 _CHANGES = 64
 """Changes of the switch interval kept: some seconds of a restless shield."""
+_SLACK_NS = 100_000
+"""How late a timer ends a wait: Linux allows itself 50 us, and a wake-up takes as long again."""
 _SLEEP_NS = 50_000
 """What a wait costs that found nothing to wait for."""
 
@@ -48,22 +50,22 @@ class GilLoad:
         if self._intervals[-1][1] != interval_ns:
             self._intervals.append((now_ns, interval_ns))
 
-    def interval_since(self, start_ns: int) -> int:
-        """Return the longest switch interval in force since `start_ns`.
+    def longest_wait_since(self, start_ns: int) -> int:
+        """Return how long a thread can have waited for the GIL at once, since `start_ns`.
 
-        A thread that waits for the GIL wakes at least so often. Beyond the changes kept it is the longest
-        of them.
+        It wakes at least every switch interval, or as soon after it as the kernel's timers allow. The
+        longest interval in force since then counts; beyond the changes kept the longest of them.
         """
         longest = 0
         for since_ns, interval_ns in reversed(self._intervals):
             longest = max(longest, interval_ns)
             if since_ns <= start_ns:
                 break
-        return longest
+        return longest + _SLACK_NS
 
     def wait_since(self, start_ns: int) -> int:
         """Return how long one wait for the GIL took since then, as far as can be told."""
-        return min(self.interval_since(start_ns), int(2 * self.delay_ns) + _SLEEP_NS)
+        return min(self.longest_wait_since(start_ns), int(2 * self.delay_ns) + _SLEEP_NS)
 
     @property
     def wait_mean(self) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 
 from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 
 __all__ = ["abandon", "withdraw"]
@@ -19,7 +20,7 @@ def withdraw(call: Call) -> bool:
     The caller completes the future. Function and arguments are let go at once.
     """
     pool = call.pool
-    with pool.lock:
+    with patiently(pool.lock):
         if not _unqueue(pool, call):
             return False
         call.state = CANCELLED
@@ -58,7 +59,7 @@ def _unqueue(pool: Pool, call: Call) -> bool:
 def abandon(call: Call) -> bool:
     """Nobody waits for a running call any more; its place goes to another call."""
     pool = call.pool
-    with pool.lock:
+    with patiently(pool.lock):
         # ASSIGNED and not withdrawn: it was claimed, and its worker has not said so yet.
         if call.state not in (ASSIGNED, RUNNING) or call.abandoned:
             return False

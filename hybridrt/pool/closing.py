@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.pool.call import CANCELLED, DONE, RUNNING, Call
+from hybridrt.pool.lock import patiently
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -39,7 +40,7 @@ def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool) -> list[Call]:
 def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool) -> list[Call]:
     hired: list[Worker] = []
     dropped: list[Call] = []
-    with pool.interpreter.lock:
+    with patiently(pool.interpreter.lock):
         pool.refusal = pool.refusal or refusal
         pool.draining = True
         if drop_queued:
@@ -80,7 +81,7 @@ def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
 def break_down(pool: Pool, worker: Worker) -> None:
     """An initializer failed: fail what is queued, and what this worker was hired for."""
     dropped = _stop(pool, broken_error, drop_queued=True)
-    with pool.interpreter.lock:
+    with patiently(pool.interpreter.lock):
         pool.refusal = broken_error
         given = list(worker.batch)
         worker.batch.clear()
@@ -98,7 +99,7 @@ def not_started(worker: Worker) -> list[Call]:
     for one that another thread is about to start; without any of these, all that is queued is lost.
     """
     pool = worker.pool
-    with pool.interpreter.lock:
+    with patiently(pool.interpreter.lock):
         pool.crew.workers.discard(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
@@ -117,7 +118,7 @@ def not_started(worker: Worker) -> list[Call]:
 def worker_left(worker: Worker, call: Call | None) -> None:
     """A worker's thread ends, in good order (`call` is None) or out of the middle of a call."""
     pool = worker.pool
-    with pool.interpreter.lock:
+    with patiently(pool.interpreter.lock):
         pool.crew.forget_worker(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)

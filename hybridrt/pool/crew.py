@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from hybridrt.pool.call import Call
 from hybridrt.pool.closing import not_started
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.worker import Worker
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Crew:
         With 3 before 2 it has left the stack and the set, and `_dispatch` never sees it.
         """
         pool = self.pool
-        with pool.interpreter.lock:
+        with patiently(pool.interpreter.lock):
             if worker not in self.idle:
                 return False
             finished = self.stopping() and not pool.queued
@@ -159,7 +160,7 @@ class Crew:
 
     def gone(self) -> None:
         """A worker's thread is about to end, or a queued call was withdrawn; called without the lock."""
-        with self.pool.interpreter.lock:
+        with patiently(self.pool.interpreter.lock):
             last = self._is_empty() and self.stopping()
             waiters, self.on_empty = (self.on_empty, []) if last else ([], self.on_empty)
         if last:
@@ -169,7 +170,7 @@ class Crew:
 
     def when_empty(self, waiter: Callable[[], None]) -> None:
         """Call `waiter` once the last worker and call of a draining pool are gone; at once if they are."""
-        with self.pool.interpreter.lock:
+        with patiently(self.pool.interpreter.lock):
             if not self._is_empty():
                 self.on_empty.append(waiter)
                 return

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import DONE, Call
+from hybridrt.pool.lock import patiently
+from hybridrt.pool.permits import FREE
+from hybridrt.values import Kind
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -22,7 +25,7 @@ _NOBODY: list[Worker] = []
 
 def finish(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended; its worker asks for the next one after it has delivered."""
-    with pool.lock:
+    with patiently(pool.lock):
         book_locked(pool, call)
         pool.end_stint_locked(worker)
         hired = pool.dispatch_after_locked(call)
@@ -31,7 +34,7 @@ def finish(pool: Pool, worker: Worker, call: Call) -> None:
 
 def finish_helped(pool: Pool, call: Call) -> None:
     """Book a call that ran inside another one."""
-    with pool.lock:
+    with patiently(pool.lock):
         book_locked(pool, call)
         hired = pool.dispatch_after_locked(call)
     _after_end(pool, call, hired)
@@ -39,6 +42,8 @@ def finish_helped(pool: Pool, call: Call) -> None:
 
 def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended, and open the worker's next stint in the same breath."""
+    if pool.lock.locked():
+        patiently(pool.lock)
     with pool.lock:
         if pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping():
             hired = _end_and_begin_locked(pool, worker, call)
@@ -82,6 +87,8 @@ def finish_batch(
 ) -> None:
     """Book a batch that ended and open the worker's next stint."""
     hired = _NOBODY
+    if pool.lock.locked():
+        patiently(pool.lock)
     with pool.lock:
         permit, kind, refills, tally = worker.permit, profile.kind, bool(pool.backlog), pool.tally
         if pool.measures:
@@ -119,6 +126,8 @@ def book_locked(pool: Pool, call: Call) -> None:
     profile, tally = call.profile, pool.tally
     wall, cpu = call.wall_ns, call.cpu_ns
     if pool.measures:
+        if profile.kind is Kind.FREE:
+            profile.saw_beside(pool.interpreter.permits.held[FREE])
         gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
         profile.record(wall, cpu, call.started_ns - call.queued_ns, call.run_delay_ns, gil_wait)
         tally.wall_ns += wall
@@ -147,9 +156,11 @@ def _gil_wait_locked(pool: Pool, call: Call) -> int:
     assert call.blocks is not None
     load, tally = pool.interpreter.gil_load, pool.tally
     unknown = max(0, call.wall_ns - call.cpu_ns - call.run_delay_ns)
+    most = call.blocks * load.longest_wait_since(call.started_ns) if call.blocks else unknown
     if call.in_waiting_lane:
         tally.asked_wall_ns += call.wall_ns
         tally.asked_delay_ns += call.run_delay_ns
-        if call.blocks:
-            tally.asked_blocked_ns += max(0, unknown - call.blocks * load.interval_since(call.started_ns))
-    return call.blocks * load.wait_since(call.started_ns) if call.blocks else unknown
+        tally.asked_blocked_ns += max(0, unknown - most)
+    if not call.blocks or call.profile.leaves_gil:
+        return most  # one that gives the GIL away often waits for it often, and each time by chance
+    return call.blocks * load.wait_since(call.started_ns)

@@ -26,6 +26,7 @@ from hybridrt.pool.crew import Crew
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
 from hybridrt.pool.sizing import DecisionLog
@@ -190,7 +191,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
 
     def decision_log(self) -> DecisionLog:
         """Return the last 512 windows and the sizes decided in them, to be replayed; see `DecisionLog`."""
-        with shared.lock:
+        with patiently(shared.lock):
             return self._pool.sizing.log()
 
     # What monitoring libraries read of the standard library's class.

@@ -5,6 +5,7 @@ Same lock and same rules as `pool`. Each function returns workers to be started 
 
 from __future__ import annotations
 
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
 
@@ -33,7 +34,7 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
 
 def exchange_permit(worker: Worker, permit: int) -> int:
     """Exchange the permit of a worker's stint and return the old one; never waits."""
-    with worker.pool.lock:
+    with patiently(worker.pool.lock):
         old = worker.permit
         hired = change_permit_locked(worker, permit)
     worker.crew.start(hired)

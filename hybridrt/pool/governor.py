@@ -23,6 +23,7 @@ from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.sampler import Look, note_gil, sample_pool
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ PROMPT_NS = 500_000
 """Where waits are not counted, a sleep that ends at most so much too late found the GIL free. A sleep
 alone is late by 0.1 ms."""
 _NEVER_NS = 1 << 62
-_MEMORY_NS = 1_000_000_000
-"""Time between two looks at the memory in use, which cost some 50 us."""
+_MEMORY_NS = 2_000_000_000
+"""Time between two looks at the memory in use, which cost some 50 us, at least."""
 
 
 class Governor:
@@ -92,7 +93,7 @@ class Governor:
         if not self.parked or self.error is not None:
             return
         start = False
-        with self.interpreter.lock:
+        with patiently(self.interpreter.lock):
             if self.parked:
                 self.parked = False
                 start, self._alive = not self._alive, True
@@ -146,14 +147,14 @@ class Governor:
 
     def _leave(self) -> bool:
         """End the thread after a long rest, unless it was rung at the last moment."""
-        with self.interpreter.lock:
+        with patiently(self.interpreter.lock):
             if not self.parked:
                 return False
             self._alive = False
             return True
 
     def _retire(self) -> None:
-        with self.interpreter.lock:
+        with patiently(self.interpreter.lock):
             self._stopping = self._alive = False
             self.parked = True
             self._thread = None
@@ -161,7 +162,7 @@ class Governor:
 
     def _fail(self, error: BaseException) -> None:
         logger.error("the governor failed and stopped; pools keep their size", exc_info=error)
-        with self.interpreter.lock:
+        with patiently(self.interpreter.lock):
             self.error = repr(error)
             self.interpreter.permits.lifted = True
             self.interpreter.shield.rest_locked()
@@ -174,7 +175,7 @@ class Governor:
         self.parked = False
         now = clock.wall_ns()
         allowed = min(PROMPT_NS, switch_interval_ns() // 2)
-        prompt = self._gil.woke(now, self._run_delay(), allowed)
+        prompt = self._gil.woke(now, allowed)
         slept = now >= self._due_ns
         nap = self.step(
             now, clock.process_cpu_ns(), prompt=prompt and slept, delay_ns=self._gil.delay_ns, slept=slept
@@ -183,7 +184,7 @@ class Governor:
             # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
             # Parking under the lock, and only while nothing is active, leaves no gap: either the
             # call is seen here, or the submitter sees the flag and rings.
-            with self.interpreter.lock:
+            with patiently(self.interpreter.lock):
                 busy = any(pool.is_active() for pool in self.interpreter.pools)
                 self.parked = self.interpreter.shield.armed and not busy
             if not self.parked:
@@ -191,13 +192,8 @@ class Governor:
         self._nap_ns = nap or TICK_NS
         # A parked governor is rung awake, by somebody who has the GIL.
         self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
-        self._gil.sleep(self._due_ns, self._run_delay())
+        self._gil.sleep(self._due_ns)
         return None if nap is None else nap / 1e9
-
-    def _run_delay(self) -> int:
-        """Return the governor's own run-queue delay; 0, always, where the platform does not tell."""
-        delay = None if self._probe is None else self._probe.run_delay_ns()
-        return 0 if delay is None else delay
 
     # ------------------------------------------------------------------ one step
 
@@ -217,7 +213,7 @@ class Governor:
         self.process_cpu_ns = process_cpu_ns
         pools = list(self.interpreter.pools)
         hired: list[Worker] = []
-        with self.interpreter.lock:
+        with patiently(self.interpreter.lock):
             look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
             self._measure(look)
             changed = False
@@ -252,7 +248,8 @@ class Governor:
         if look.slept and look.gil:
             load.woke(look.delay, free=look.prompt)
         load.saw_interval(look.now, look.switch_interval)
-        if look.now >= self._memory_due_ns:
+        # Reading files gives the GIL away several times: not while everybody wants it.
+        if look.now >= self._memory_due_ns and (look.prompt or self.memory is None):
             self._memory_due_ns = look.now + _MEMORY_NS
             self.memory = memory_share()
 

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
+from hybridrt.pool.lock import patiently
 
 if TYPE_CHECKING:
     from hybridrt.pool.worker import Worker
@@ -24,7 +25,7 @@ def claim_for_help(worker: Worker, call: Call) -> bool:
     has been assigned to another worker.
     """
     pool = call.pool
-    with pool.lock:
+    with patiently(pool.lock):
         place = call.place
         if call.state == ASSIGNED and place is worker.batch:
             try:

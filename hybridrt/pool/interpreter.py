@@ -23,6 +23,7 @@ from hybridrt.measure.threads import close_all
 from hybridrt.observe.gil_load import GilLoad
 from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import Permits
 from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
 
@@ -75,7 +76,7 @@ shared = Interpreter(switch=SystemSwitch() if shield_wanted() else None)
 
 
 def _before_fork() -> None:
-    shared.lock.acquire()
+    patiently(shared.lock).acquire()
 
 
 def _after_fork_in_parent() -> None:

@@ -25,6 +25,7 @@ from hybridrt.errors import QueueFullError
 from hybridrt.observe.functions import Profiles
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.crew import Crew
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
 from hybridrt.pool.tally import Tally
@@ -115,6 +116,8 @@ class Pool:
         """
         hired = _NOBODY
         call.queued_ns = self.crew.queue_ns()
+        if self.lock.locked():
+            patiently(self.lock)
         with self.lock:
             if self.refusal is not None:
                 raise self.refusal()
@@ -282,7 +285,7 @@ class Pool:
 
     def begin_next(self, worker: Worker) -> None:
         """End a worker's stint and open its next one, or park it."""
-        with self.lock:
+        with patiently(self.lock):
             self.end_stint_locked(worker)
             self.begin_or_park_locked(worker)
             hired = self.dispatch_others_locked(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hybridrt.observe.functions import blocking_ratio
+from hybridrt.pool.lock import patiently
 from hybridrt.values import RunningCall, Statistics
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
     """Return what a pool knows about itself; O(workers + functions), safe from any thread."""
     now = pool.interpreter.clock.wall_ns()
     tally = pool.tally
-    with pool.interpreter.lock:
+    with patiently(pool.interpreter.lock):
         # A worker begins and ends a call without the lock: `call` is read once.
         calls = [(worker, worker.call) for worker in pool.crew.workers]
         running = [_running(worker, call, now) for worker, call in calls if call is not None]

@@ -256,7 +256,7 @@ def _computes(
         sample.judged = True
         call.profile.saw_computing()
         _judged(call)
-    if call.profile.gil.releases:
+    if call.profile.leaves_gil:
         permit = FREE
         _judged(call)
     elif long:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
 from hybridrt.control.interval import Grip, Seen, decide, grasp
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import LONG
 from hybridrt.values import ShieldReason, ShieldStatistics
 
@@ -140,7 +141,7 @@ class Shield:
         """
         if profile.batch > 1:
             return
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             watches = self._begin_locked()
         _quicken(watches)
 
@@ -154,13 +155,13 @@ class Shield:
         if now_ns - self._look_ns >= LOOK_NS:
             self._look_ns = now_ns
             self.loop_delay = self._worst_delay(now_ns / 1e9)
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             watches = self._step_locked(now_ns, gil_taken)
         _quicken(watches)
 
     def rest(self) -> None:
         """Give the interval back now if nothing computes; a pool has closed."""
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             if not self._interpreter.permits.computing:
                 self.rest_locked()
 
@@ -174,18 +175,18 @@ class Shield:
 
     def join(self, watch: Watch) -> None:
         """Count a loop in."""
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             self._watches.add(watch)
             if not self._may_govern():
                 self._give_back()
 
     def leave(self, watch: Watch) -> None:
         """Count a loop out."""
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             self._watches.discard(watch)
 
     def _worst_delay(self, now: float) -> float | None:
-        with self._interpreter.lock:
+        with patiently(self._interpreter.lock):
             watches = tuple(self._watches)
         for watch in watches:
             if watch.is_over():  # its runtime was never closed
@@ -214,7 +215,7 @@ class Shield:
             return self._begin_locked() if lasts or (gil_taken and self._is_late()) else ()
         seen = Seen(
             seconds=seconds,
-            users=max(self._interpreter.permits.computing, gil_taken),
+            users=max(gil_taken, self._interpreter.permits.computing + self._crowd()),
             delay=self.loop_delay,
             target=self._target,
             highest=self._highest(),
@@ -232,6 +233,10 @@ class Shield:
         permits, before = self._interpreter.permits, self._before
         self._before = (permits.computing > 0, permits.moves)
         return permits.held[LONG] > 0 or (permits.computing > 0 and self._before == before)
+
+    def _crowd(self) -> int:
+        """Return how many calls compute, or want to, that are known to wait most of the time."""
+        return round(sum(pool.sizing.crowd for pool in self._interpreter.pools))
 
     def _newly_ended(self) -> int:
         """Return how many calls have ended since the step before."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["Sums", "look_at_lane"]
+__all__ = ["Sums", "crowd_of", "look_at_lane"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,3 +130,18 @@ def _demand(interpreter: Interpreter, profile: Profile) -> float | None:
     share = profile.gil.share
     of_gil = (1.0 if share is None else share) if interpreter.gil else 0.0
     return (1.0 - profile.beta_corrected) * max(of_gil, 1.0 / interpreter.cores)
+
+
+def crowd_of(pool: Pool, window: Window) -> float:
+    """Return how many of the lane's calls computed at once, or waited for the GIL: those not blocked.
+
+    By Little's law the blocked ones are the throughput times the intrinsic wait of a call.
+    """
+    profiles = [call.profile for worker in pool.crew.workers if worker.waits and (call := worker.call)]
+    if not (pool.interpreter.gil and profiles and window.completed):
+        return 0.0
+    wait = sum(profile.wait_mean_ns for profile in profiles) / len(profiles) / 1e9
+    share = sum(1.0 if profile.gil.share is None else profile.gil.share for profile in profiles) / len(
+        profiles
+    )
+    return share * max(0.0, window.busy - window.completed / window.seconds * wait)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy, State, Window
-from hybridrt.pool.signals import Sums, look_at_lane
+from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.values import Decision
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class Sizing:
         self._limits = limits
         self._made_ns = self._opened_ns = now_ns
         self._sums = Sums()
+        self.crowd = 0.0
+        """Calls of the governed lane that computed at once, or waited for the GIL, on average."""
         self.state: State = policy.start(limits)
         self._log: deque[tuple[State, Window, int]] = deque(maxlen=LOG)
         first = self.state
@@ -74,6 +76,7 @@ class Sizing:
         before = self.state
         window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)
         self.state = self._policy.decide(self._limits, before, window)
+        self.crowd = crowd_of(pool, window)
         self._log.append((before, window, self.state.workers))
         self._opened_ns = now_ns
         if (self.state.workers, self.state.reason) != (before.workers, before.reason):

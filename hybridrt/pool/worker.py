@@ -37,6 +37,7 @@ from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
 from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
+from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE
 
 if TYPE_CHECKING:
@@ -309,7 +310,7 @@ class Worker:
         """End in good order, or clean up after a thread that was killed from outside."""
         call, self.call = self.call, None
         probe = self.probe
-        with self.pool.interpreter.lock:
+        with patiently(self.pool.interpreter.lock):
             self.probe = None
         if probe is not None:
             probe.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.control.interval import GROWTH, LOWEST, PATIENCE, REST, Grip, Seen, decide, grasp
+from hybridrt.control.interval import GROWTH, LOWEST, PATIENCE, REST, WAKING, Grip, Seen, decide, grasp
 from hybridrt.values import ShieldReason
 
 USUAL, TARGET, TICK = 0.005, 0.002, 0.016
@@ -106,7 +106,7 @@ def test_it_falls_no_further_than_it_can_be_to_blame() -> None:
 def test_a_moment_with_one_call_is_no_end_of_the_crowd() -> None:
     grown = after(grasp(USUAL), *crowded(10.0))
     assert after(grown, look(1, LATE)).interval == TARGET / 8
-    assert after(grown, look(1, None)).interval == TARGET / 3
+    assert after(grown, look(1, None)).interval == WAKING
 
 
 def test_the_last_one_left_has_the_shortest_interval_soon() -> None:
@@ -117,7 +117,7 @@ def test_the_last_one_left_has_the_shortest_interval_soon() -> None:
 @pytest.mark.parametrize("users", [2, 3, 7])
 def test_without_a_measured_loop_it_goes_by_their_number(users: int) -> None:
     grip = after(grasp(USUAL), *crowded(2.0, None, users))
-    assert (grip.interval, grip.reason) == (TARGET / (users + 1), ShieldReason.UNMEASURED)
+    assert (grip.interval, grip.reason) == (WAKING * (users - 1), ShieldReason.UNMEASURED)
 
 
 # ---------------------------------------------------------------------- calls that come and go
@@ -199,7 +199,7 @@ def test_a_missed_target_never_makes_it_longer_for_the_same_crowd(steps: list[Se
     late = replace(last, users=max(2, last.users), delay=last.target * 1.01)
     fallen = after(grip, late)
     assert fallen.reason is ShieldReason.LATE
-    assert fallen.interval <= max(LOWEST, late.target / 8)
+    assert fallen.interval <= min(USUAL, max(LOWEST * (late.users - 1), late.target / 8))
 
 
 @given(st.lists(seen, max_size=60), seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 from hybridrt.control.interval import REST
 from hybridrt.observe.functions import Profile
@@ -106,5 +107,6 @@ class FakePool:
 
     def __init__(self) -> None:
         self.tally = Tally()
+        self.sizing = SimpleNamespace(crowd=0.0)
 
     def start_clean(self) -> None: ...

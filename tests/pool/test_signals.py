@@ -106,7 +106,7 @@ def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
 def test_certified_beta_and_run_delay_are_those_of_the_calls_that_were_asked() -> None:
     """100 ms, 20 of them CPU, 10 without a core; blocked four times, for 5 ms of GIL each at most."""
     stage = Stage(options={"policy": _Room()})
-    stage.interpreter.gil_load.saw_interval(0, 5_000_000)
+    stage.interpreter.gil_load.saw_interval(0, 4_900_000)  # and 0.1 ms until a timer ends it
     finish(stage, 0.1, 0.02, blocks=4, run_delay_ns=10_000_000)
     finish(stage, 0.1, 0.1)
     window, _ = look(stage)
@@ -160,12 +160,14 @@ def test_functions_of_which_only_raw_times_are_known_give_no_knee() -> None:
     assert look(stage)[0].knee is None
 
 
-def test_the_memory_in_use_is_looked_at_once_a_second() -> None:
+def test_the_memory_in_use_is_looked_at_every_two_seconds_unless_the_gil_is_wanted() -> None:
     stage = Stage()
     stage.step(MS)
     assert 0.0 < (look(stage)[0].memory or 0.0) < 1.0
     stage.interpreter.governor.memory = 2.0
-    stage.step(998 * MS)
+    stage.step(1998 * MS)
+    assert look(stage)[0].memory == 2.0
+    stage.step(30 * MS, prompt=False)
     assert look(stage)[0].memory == 2.0
     stage.step(3 * MS)
     assert look(stage)[0].memory != 2.0
