@@ -26,7 +26,7 @@ from hybridrt.observe.gil_class import GilLedger
 from hybridrt.observe.naming import identify
 from hybridrt.values import FunctionStatistics, Kind
 
-__all__ = ["LONG_NS", "Profile", "Profiles"]
+__all__ = ["LONG_NS", "SETTLED", "Profile", "Profiles"]
 
 LONG_NS = 20_000_000
 """A call that computes for longer is long: four of CPython's default switch intervals."""
@@ -54,7 +54,7 @@ BATCH_NS = 1_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
 _WINDOW = 16
-_SETTLED = 4
+SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
 _SEEN_ENOUGH = 4
 """Running calls seen to wait, and none to compute, until the rest of a function may start."""
@@ -188,7 +188,7 @@ class Profile:
         self.turn_at = self.calls + _WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
         self.settled = self.settled + 1 if self.kind is before else 0
-        self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= _SETTLED)
+        self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= SETTLED)
         short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import DETAILED_NS, LONG_NS, Profile
+from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, Profile
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.values import Kind
@@ -26,8 +26,9 @@ __all__ = ["FIRST_LOOK_NS", "Look", "Sample", "note_gil", "sample_pool"]
 
 FIRST_LOOK_NS = 2_000_000
 """Age of a call at the first look: shorter calls need no sampler, their profile knows them."""
-WAITING_LOOK_NS = 16_000_000
-"""The same, at least, where the function is known to wait; else twice the usual time of its calls."""
+KNOWN_LOOK_NS = 16_000_000
+"""The same where the function is known: at most if it computes, at least if it waits; else twice the usual
+time of its calls."""
 SETTLED_GAP_NS = 64_000_000
 _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
@@ -93,8 +94,7 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
             continue
         if worker.permit:
             look.holders.add(call.profile)
-        age = look.now - call.started_ns
-        if age < FIRST_LOOK_NS or (call.profile.kind is Kind.WAITING and _waits_as_usual(call, age)):
+        if look.now - call.started_ns < _first_look(call):
             _glance_at(worker, call, look)
             continue
         sample = worker.sample
@@ -107,8 +107,15 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
     return changed
 
 
-def _waits_as_usual(call: Call, age_ns: int) -> bool:
-    return age_ns < max(WAITING_LOOK_NS, 2 * call.profile.wall_mean_ns)
+def _first_look(call: Call) -> int:
+    """Return the age at which a call is looked at: later if its function is known, unless it takes longer."""
+    profile = call.profile
+    if profile.settled < SETTLED:
+        return FIRST_LOOK_NS
+    usual = 2 * profile.wall_mean_ns
+    if profile.kind is Kind.WAITING:
+        return max(KNOWN_LOOK_NS, usual)
+    return min(KNOWN_LOOK_NS, max(FIRST_LOOK_NS, usual))
 
 
 def _glance_at(worker: Worker, call: Call, look: Look) -> None:

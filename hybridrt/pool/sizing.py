@@ -73,6 +73,9 @@ class Sizing:
         seconds = (now_ns - self._opened_ns) / 1e9
         if seconds < self._policy.interval:
             return False
+        if self._is_idle(pool):
+            self._opened_ns = now_ns
+            return False
         before = self.state
         window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)
         self.state = self._policy.decide(self._limits, before, window)
@@ -82,6 +85,16 @@ class Sizing:
         if (self.state.workers, self.state.reason) != (before.workers, before.reason):
             self.decisions.append(self._decision(pool, before, now_ns))
         return self.state.workers != before.workers
+
+    def _is_idle(self, pool: Pool) -> bool:
+        """Tell whether the lane had no call and its size would stay, as where calls only compute."""
+        return (
+            not pool.admission.governs_all
+            and not pool.waiting
+            and not pool.admission.governed()
+            and pool.tally.lane_calls == self._sums.completed
+            and pool.at_rest()
+        )
 
     def log(self) -> DecisionLog:
         """Return the last windows and what was decided in them."""

@@ -23,6 +23,7 @@ class Scripted:
     sizes: list[int] = field(default_factory=list)
     interval: float = 0.5
     seen: list[Window] = field(default_factory=list)
+    rests: bool = False
 
     def start(self, limits: Limits) -> State:
         return State(workers=1)
@@ -33,7 +34,7 @@ class Scripted:
         return State(workers=workers, reason=Reason.DEMAND if workers > state.workers else Reason.HOLD)
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        return True
+        return self.rests
 
 
 def paper_stage(max_workers: int = 64) -> Stage:
@@ -51,6 +52,19 @@ def test_a_window_is_closed_when_its_interval_is_over_and_not_before() -> None:
     stage.step(1 * MS)
     stage.step(600 * MS)
     assert [round(window.seconds, 3) for window in policy.seen] == [0.5, 0.6]
+
+
+def test_while_the_waiting_lane_has_no_call_and_its_size_rests_no_window_is_looked_at() -> None:
+    policy = Scripted(rests=True)
+    stage = Stage(options={"policy": policy})
+    stage.push(stage.learn(Kind.LONG))
+    stage.step(500 * MS, times=3)
+    assert policy.seen == []
+    waiting = stage.push(stage.learn(Kind.WAITING))
+    stage.step(500 * MS)
+    stage.end(waiting)
+    stage.step(500 * MS, times=3)
+    assert [(window.running, window.completed) for window in policy.seen] == [(1, 0), (0, 1)]
 
 
 def test_a_window_has_the_calls_that_ended_in_it_and_those_queued_and_running_at_its_end() -> None:
