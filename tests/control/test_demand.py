@@ -330,3 +330,38 @@ def test_what_it_remembers_are_plain_numbers(seen: list[Window]) -> None:
 @given(st.floats(0.1, 1e4))
 def test_staffing_is_a_little_above_the_offered_load(erlangs: float) -> None:
     assert erlangs < staff(erlangs) <= erlangs + 2.0 * math.sqrt(erlangs)
+
+
+# ---------------------------------------------------------------------- what the profiles say
+
+
+def crowded(workers: int, knee: float, gil_share: float) -> Window:
+    """Return a window of calls held back by the size, beside which the GIL was taken so often."""
+    return replace(pressed(workers, cpu=0.4), knee=knee, gil_share=gil_share)
+
+
+def test_calls_beyond_their_knee_that_always_take_the_gil_refuse_growth_whatever_cpu_they_get() -> None:
+    """Other processes have the cores, so the lane uses little CPU though it fills the GIL."""
+    state = POLICY.decide(LIMITS, POLICY.start(LIMITS), crowded(8, knee=5.0, gil_share=1.0))
+    assert (state.workers, state.reason) == (8, Reason.SATURATED)
+
+
+def test_a_gil_that_computing_calls_beside_the_lane_keep_busy_holds_back_no_call_that_waits() -> None:
+    state = POLICY.decide(LIMITS, POLICY.start(LIMITS), crowded(8, knee=900.0, gil_share=1.0))
+    assert state.workers > 8
+
+
+@given(st.floats(2.0, 60.0), st.integers(1, 40))
+def test_demand_alone_does_not_go_far_beyond_the_knee_of_the_profiles(knee: float, steps: int) -> None:
+    state: State = POLICY.start(LIMITS)
+    for _ in range(steps):
+        before, state = state, POLICY.decide(LIMITS, state, crowded(state.workers, knee, 0.1))
+        if state.reason is Reason.DEMAND and state.workers > before.workers:
+            assert state.workers <= math.ceil(1.25 * staff(knee))
+
+
+def test_calls_that_compute_are_not_stalled_however_long_none_of_them_ends() -> None:
+    state: State = POLICY.start(LIMITS)
+    for _ in range(10):
+        state = POLICY.decide(LIMITS, state, replace(full(state.workers), lane_cpu=0.5))
+        assert state.reason is not Reason.STALL

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from hybridrt.control.interval import LOWEST
+from hybridrt.control.interval import LOWEST, WAKING
 from hybridrt.pool.permits import FREE, LONG, SHORT
 from hybridrt.pool.shield import LOOP_DELAY_TARGET
 from hybridrt.values import ShieldReason
@@ -125,6 +125,17 @@ def test_calls_that_come_and_go_fast_let_it_grow(play: Play) -> None:
     pools.clear()
     play.step(100)
     assert play.told.reason is ShieldReason.TIGHT
+
+
+def test_calls_that_compute_between_their_waits_count_as_a_crowd(play: Play) -> None:
+    """They need no permit, and each of them wakes once an interval to ask for the GIL."""
+    pool = FakePool()
+    pool.sizing.crowd = 6.4
+    play.interpreter.pools.add(pool)  # type: ignore[arg-type]
+    play.begin()
+    play.step(100)
+    assert play.switch.value == pytest.approx(WAKING * 6)  # and the one with a permit
+    assert play.told.reason is ShieldReason.UNMEASURED
 
 
 # ---------------------------------------------------------------------- whose interval it is

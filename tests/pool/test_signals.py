@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hybridrt.control.window import Limits, State, Window
-from hybridrt.pool.signals import Sums, look_at_lane
+from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -171,3 +172,21 @@ def test_the_memory_in_use_is_looked_at_every_two_seconds_unless_the_gil_is_want
     assert look(stage)[0].memory == 2.0
     stage.step(3 * MS)
     assert look(stage)[0].memory != 2.0
+
+
+def test_the_crowd_at_the_gil_is_what_runs_less_what_is_blocked() -> None:
+    """Six calls ran for 8 s in sum; two ended, and each of those was blocked for 1.5 s of its time."""
+    stage = Stage(options={"policy": _Room()})
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.wait_mean_ns = 1_500_000_000
+    stage.push(fn)
+    window, _ = look(stage)
+    window = replace(window, busy=8.0, completed=2, seconds=1.0)
+    assert crowd_of(stage.pool, window) == pytest.approx(5.0)
+    for _ in range(6):
+        profile.gil.saw_free()
+    for _ in range(6):
+        profile.gil.saw_taken(1_000_000, 1_000_000)
+    assert crowd_of(stage.pool, window) == pytest.approx(2.5)
+    assert crowd_of(stage.pool, replace(window, completed=0)) == 0.0
