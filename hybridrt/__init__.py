@@ -13,10 +13,12 @@ Context variables
     Each call runs in a copy of its caller's context, so it sees them and its changes stay inside.
     Executors with an `initializer` run calls in the thread's own context, unless told otherwise.
 Order
-    Calls of one function start in order. Calls that wait start beside those that compute; of the
-    computing ones one short and one long run at a time under a GIL, and after half a second without
-    any progress one more starts anyway, counted as an overdraft. With `max_workers=1` everything runs
-    in the order of submission.
+    Calls of one function start in order. Calls that wait start beside those that compute, as many as
+    keep the GIL, the cores or what they wait for just busy; of the computing ones one short and one long
+    run at a time under a GIL, those that release it on all cores, and after half a second without any
+    progress one more starts anyway, counted as an overdraft. What a function does is learned from its
+    calls; `statistics().functions` has it with the evidence. With `max_workers=1` everything runs in the
+    order of submission.
 Cancelling
     Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
     thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`

@@ -18,6 +18,8 @@ MEMORY = 0.9
 """Share of the memory budget from which no thread is added."""
 FULL = 0.85
 """Share of the capacity that counts as all of it."""
+BEYOND = 1.25
+"""Share of the capacity of the GIL beyond which CPU time must have been spent without it."""
 BETA = 0.3
 """The paper's threshold, here on the corrected ratio."""
 
@@ -55,6 +57,8 @@ def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:
     """Tell whether the lane computes without the GIL, so that the cores are its bound."""
     if limits.capacity >= limits.cores:
         return False
+    if state.load >= BEYOND * limits.capacity:
+        return True  # one GIL has no more to give
     if state.gil >= 0.0:
         return state.gil < 0.5
     return window.knee is not None and window.knee > 1.3 * state.workers

@@ -365,3 +365,13 @@ def test_calls_that_compute_are_not_stalled_however_long_none_of_them_ends() -> 
     for _ in range(10):
         state = POLICY.decide(LIMITS, state, replace(full(state.workers), lane_cpu=0.5))
         assert state.reason is not Reason.STALL
+
+
+def test_a_lane_that_gets_more_cpu_than_one_gil_has_is_not_held_back_by_it() -> None:
+    """Where nobody can tell of the GIL: four cores, and the lane keeps two and a half of them busy."""
+    bounds = replace(LIMITS, cores=4.0)
+    window = replace(pressed(16, cpu=2.5), knee=10.0)
+    state: State = POLICY.start(bounds)
+    for _ in range(20):
+        state = POLICY.decide(bounds, state, window)
+        assert state.reason is not Reason.SATURATED
