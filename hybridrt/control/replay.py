@@ -44,11 +44,13 @@ class Recording:
         limits: The bounds the policy had.
         windows: What it was given, oldest first.
         start: The state before the first; None: the one that the policy starts with.
+        sizes: What was decided in each window, if that was recorded too.
     """
 
     limits: Limits
     windows: Sequence[Window]
     start: State | None = None
+    sizes: Sequence[int] = ()
 
     def replay(self, policy: Policy) -> list[State]:
         """Return the state after each window."""
@@ -60,6 +62,7 @@ class Recording:
             "limits": asdict(self.limits),
             "windows": [asdict(window) for window in self.windows],
             "start": None if self.start is None else asdict(self.start),
+            "sizes": list(self.sizes),
         }
 
     @classmethod
@@ -69,6 +72,7 @@ class Recording:
             limits=Limits(**data["limits"]),
             windows=tuple(Window(**window) for window in data["windows"]),
             start=None if data["start"] is None else _load_state(data["start"]),
+            sizes=tuple(data.get("sizes", ())),
         )
 
 

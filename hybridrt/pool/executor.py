@@ -17,6 +17,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
+from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy
 from hybridrt.measure.host import memory_limit
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
@@ -29,7 +30,6 @@ from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
-from hybridrt.pool.sizing import DecisionLog
 from hybridrt.values import PolicyName, Statistics
 
 __all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
@@ -189,8 +189,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         """Return what the executor knows about itself; see `Statistics`."""
         return pool_statistics(self._pool, self._policy_name)
 
-    def decision_log(self) -> DecisionLog:
-        """Return the last 512 windows and the sizes decided in them, to be replayed; see `DecisionLog`."""
+    def decision_log(self) -> Recording:
+        """Return the last 512 windows and the sizes decided in them, to be replayed; see `Recording`."""
         with patiently(shared.lock):
             return self._pool.sizing.log()
 

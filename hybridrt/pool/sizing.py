@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy, State, Window
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.values import Decision
@@ -13,27 +13,10 @@ from hybridrt.values import Decision
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
 
-__all__ = ["LOG", "DecisionLog", "Sizing"]
+__all__ = ["LOG", "Sizing"]
 
 LOG = 512
 """Windows kept, so that what was decided in them can be decided again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionLog:
-    """The last windows of a pool with the state before them; `control.replay` decides them again.
-
-    Attributes:
-        limits: The bounds.
-        start: The state before the first window.
-        windows: What happened, the oldest first.
-        sizes: What was decided in each.
-    """
-
-    limits: Limits
-    start: State
-    windows: tuple[Window, ...]
-    sizes: tuple[int, ...]
 
 
 class Sizing:
@@ -96,10 +79,10 @@ class Sizing:
             and pool.at_rest()
         )
 
-    def log(self) -> DecisionLog:
+    def log(self) -> Recording:
         """Return the last windows and what was decided in them."""
         kept = tuple(self._log)
-        return DecisionLog(
+        return Recording(
             limits=self._limits,
             start=kept[0][0] if kept else self.state,
             windows=tuple(window for _, window, _ in kept),

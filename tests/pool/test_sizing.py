@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 
 import pytest
 
+from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
+from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.sizing import LOG
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind, Reason
 
@@ -249,3 +254,29 @@ def test_the_paper_on_real_threads_grows_with_waiting_calls_and_retires_threads(
     close(pool, closed_error, cancel_queued=True)
     for thread in threads:
         thread.join(DEADLINE)
+
+
+# ---------------------------------------------------------------------- the log
+
+
+@pytest.mark.slow
+def test_the_log_replays_to_the_sizes_that_were_decided_also_after_it_was_stored() -> None:
+    stage = Stage(options={"max_workers": 200})
+    fn = stage.learn(Kind.WAITING)
+    for number in range(700):
+        stage.push_many(2 if number // 150 % 2 else 12, fn)
+        stage.step(50 * MS)
+        for call in stage.running()[:10]:
+            stage.end(call)
+    log = stage.pool.sizing.log()
+    assert len(log.windows) == LOG
+    assert len(set(log.sizes)) > 2
+    stored = Recording.from_dict(json.loads(json.dumps(log.to_dict())))
+    assert stored.sizes == log.sizes
+    assert [state.workers for state in stored.replay(DemandPolicy())] == list(log.sizes)
+
+
+def test_an_executor_that_has_decided_nothing_has_an_empty_log() -> None:
+    with AdaptiveThreadPoolExecutor(max_workers=4) as executor:
+        log = executor.decision_log()
+    assert (log.windows, log.sizes, log.limits.highest) == ((), (), 4)
