@@ -57,7 +57,7 @@ class Sizing:
         if seconds < self._policy.interval:
             return False
         if self._is_idle(pool):
-            self._opened_ns = now_ns
+            self._opened_ns, self.crowd = now_ns, 0.0
             return False
         before = self.state
         window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)

@@ -72,6 +72,13 @@ def test_while_the_waiting_lane_has_no_call_and_its_size_rests_no_window_is_look
     assert [(window.running, window.completed) for window in policy.seen] == [(1, 0), (0, 1)]
 
 
+def test_a_lane_that_has_no_call_any_more_has_no_crowd_at_the_gil_either() -> None:
+    stage = Stage(options={"policy": Scripted(rests=True)})
+    stage.pool.sizing.crowd = 6.0
+    stage.step(500 * MS)
+    assert stage.pool.sizing.crowd == 0.0
+
+
 def test_a_window_has_the_calls_that_ended_in_it_and_those_queued_and_running_at_its_end() -> None:
     policy = Scripted()
     stage = Stage(lanes=False, options={"policy": policy})
