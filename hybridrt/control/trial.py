@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from hybridrt.control.knee import CROWDED, DemandState, Trial, is_pressed, staff
-from hybridrt.control.veto import crowds_gil
+from hybridrt.control.veto import FULL, crowds_gil
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
@@ -73,7 +73,7 @@ def is_crowded(limits: Limits, state: DemandState, window: Window) -> bool:
 
 def _is_full(limits: Limits, state: DemandState) -> bool:
     """Tell whether the GIL, or the cores, are busy and nobody knows yet with how many calls too many."""
-    return not state.exact and state.load >= 0.85 * limits.capacity
+    return not state.exact and state.load >= FULL * limits.capacity
 
 
 def try_uncrowding(limits: Limits, state: DemandState, window: Window) -> DemandState:
@@ -157,7 +157,7 @@ def _compare(limits: Limits, state: DemandState) -> tuple[float, float]:
     """Return throughput as a share of that before, and how uncertain it is."""
     ratio = state.throughput / state.best
     doubt = 1.2 / math.sqrt(state.done) + 0.02
-    if state.trial is Trial.FEWER and state.best_used >= 0.85 * limits.capacity > 0.0 < state.used:
+    if state.trial is Trial.FEWER and state.best_used >= FULL * limits.capacity > 0.0 < state.used:
         # What fills the GIL is a steadier witness than calls.
         return state.used / state.time / state.best_used, min(doubt, 0.06)
     return ratio, doubt

@@ -12,7 +12,7 @@ from hybridrt.control.knee import DemandState
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
-__all__ = ["corrected", "crowds_gil", "find_veto"]
+__all__ = ["FULL", "corrected", "crowds_gil", "find_veto"]
 
 MEMORY = 0.9
 """Share of the memory budget from which no thread is added."""

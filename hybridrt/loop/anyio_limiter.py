@@ -23,6 +23,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hybridrt.control.veto import FULL
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.loop.borrowing import Borrowing, Spent
 from hybridrt.measure.foreign import ThreadClocks, process_switches
@@ -39,8 +40,6 @@ logger = logging.getLogger("hybridrt")
 USUAL = 40
 """anyio's own limit. Whoever set a lower one wants to hold threads back."""
 
-FULL = 0.85
-"""Share of the capacity that counts as all of it, as in the law."""
 OVER_KNEE = 1.5
 """Times the size that just fills the GIL: with so many the throughput is all there, and more only queue."""
 

@@ -203,10 +203,8 @@ class Profile:
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
             self._judge_trial(cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
-            crowded = gil_asked > max(wait_asked, cpu_asked // 4)
-            if (
-                crowded and self.corrected and not self.gil.releases
-            ):  # hidden in the crowd: what was seen before holds
+            hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
+            if hidden and self.corrected and not self.gil.releases:
                 wait = max(wait, float(self.wait_mean_ns))
             self.corrected = True
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked

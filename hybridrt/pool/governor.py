@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
-from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.sampler import Look, note_gil, sample_pool
@@ -71,7 +70,6 @@ class Governor:
         self.parked = True
         self._alive = False
         self._thread: threading.Thread | None = None
-        self._probe: ThreadProbe | None = None
         self._gil = GilProbe()
         self.memory: float | None = None
         """Share of memory in use at the last look."""
@@ -122,13 +120,6 @@ class Governor:
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
-        self._probe = ThreadProbe()
-        try:
-            self._govern()
-        finally:
-            self._probe.close()
-
-    def _govern(self) -> None:
         wait: float | None = None
         while True:
             try:

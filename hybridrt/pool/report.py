@@ -57,12 +57,11 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
 
 
 def _running(worker: Worker, call: Call, now_ns: int) -> RunningCall:
-    probe = worker.probe
-    cpu_ns = None if probe is None else probe.cpu_ns()
+    cpu_ns = worker.cpu_so_far()
     return RunningCall(
         name=call.profile.name,
         age=max(0, now_ns - call.started_ns) / 1e9,
-        cpu=None if cpu_ns is None else max(0, cpu_ns - worker.cpu_start_ns) / 1e9,
+        cpu=None if cpu_ns is None else cpu_ns / 1e9,
         abandoned=call.abandoned,
         thread=worker.thread.name,
     )

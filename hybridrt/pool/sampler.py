@@ -120,10 +120,10 @@ def _first_look(call: Call) -> int:
 
 def _glance_at(worker: Worker, call: Call, look: Look) -> None:
     """See whether a young call has computed ever since it started."""
-    if not look.slept or call.profile.wall_mean_ns < DETAILED_NS or worker.probe is None:
+    if not look.slept or call.profile.wall_mean_ns < DETAILED_NS:
         return
-    age, cpu = look.now - call.started_ns, worker.probe.cpu_ns()
-    if age >= _YOUNG_NS and cpu is not None and 5 * (cpu - worker.cpu_start_ns) >= 4 * age:
+    age, cpu = look.now - call.started_ns, worker.cpu_so_far()
+    if age >= _YOUNG_NS and cpu is not None and 5 * cpu >= 4 * age:
         look.busy[worker] = call
 
 
@@ -148,16 +148,13 @@ def note_gil(look: Look, now: Callable[[], int]) -> None:
 
 def _computing_now(busy: dict[Worker, Call], now: Callable[[], int]) -> list[Call]:
     """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
-    begun, before = now(), {worker: _cpu(worker) for worker in busy}
+    begun, before = now(), {worker: worker.cpu_so_far() or 0 for worker in busy}
     for _ in range(_WATCH_READS):
         now()
     passed = now() - begun
-    return [call for worker, call in busy.items() if 2 * (_cpu(worker) - before[worker]) >= passed]
-
-
-def _cpu(worker: Worker) -> int:
-    cpu_ns = None if worker.probe is None else worker.probe.cpu_ns()
-    return 0 if cpu_ns is None else cpu_ns
+    return [
+        call for worker, call in busy.items() if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed
+    ]
 
 
 def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:

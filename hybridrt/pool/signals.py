@@ -94,7 +94,7 @@ def _sum_up(
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
     wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
-    used = {worker: _cpu_so_far(worker) for worker, _ in running}
+    used = {worker: worker.cpu_so_far() or 0 for worker, _ in running}
     return Sums(
         completed=completed,
         wall=wall,
@@ -107,12 +107,6 @@ def _sum_up(
         asked=(tally.asked_wall_ns, tally.asked_delay_ns, tally.asked_blocked_ns),
         wakes=(load.wakes, load.taken, load.waited_ns),
     )
-
-
-def _cpu_so_far(worker: Worker) -> int:
-    """Return the CPU time of the call that a worker runs; 0 where threads have no readable clock."""
-    cpu_ns = None if worker.probe is None else worker.probe.cpu_ns()
-    return 0 if cpu_ns is None else max(0, cpu_ns - worker.cpu_start_ns)
 
 
 def _knee(interpreter: Interpreter, profiles: list[Profile]) -> float | None:

@@ -104,6 +104,11 @@ class Worker:
         """Let the interpreter exit without waiting for this thread; return whether it would have waited."""
         return stdlib_threads._threads_queues.pop(self.thread, None) is not None  # type: ignore[attr-defined]
 
+    def cpu_so_far(self) -> int | None:
+        """Return the CPU nanoseconds of the call that runs; None where threads have no readable clock."""
+        cpu_ns = None if self.probe is None else self.probe.cpu_ns()
+        return None if cpu_ns is None else max(0, cpu_ns - self.cpu_start_ns)
+
     # ------------------------------------------------------------------ the thread
 
     def _run(self) -> None:
