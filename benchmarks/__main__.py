@@ -12,7 +12,7 @@ from benchmarks.harness import RESULTS, ChildError, Options, Report, write
 
 __all__ = ["main"]
 
-BENCHMARKS = ("dispatch", "measuring", "memory", "fairness", "loads", "echo", "mixed", "simulator")
+BENCHMARKS = ("dispatch", "measuring", "memory", "fairness", "gil", "loads", "echo", "mixed", "simulator")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -296,7 +296,7 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Run calls of a synchronous function off the event loop.
 
     Use it for parsing, tokenising, embedding, scoring, serialising, and blocking calls. Do not use
-    it for functions of a few microseconds (one hand-over costs some 60 to 100 us when made alone),
+    it for functions of a few microseconds (one hand-over costs some 25 to 150 us when made alone),
     and do not expect a thread to help against a single C call that holds the GIL (`json.loads` of
     megabytes): the loop stands still for its length, in whatever thread it runs.
 

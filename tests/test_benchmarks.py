@@ -179,3 +179,12 @@ def test_a_short_call_gets_through_beside_endless_ones() -> None:
     arguments = {"pool": "hybridrt", "beside": "eight endless calls", "call": 0.002, "calls": 3}
     sample = spawn(Candidate(name="fairness", job="fairness", arguments=arguments))
     assert (len(sample["alone_ms"]), len(sample["beside_ms"]), sample["lost"]) == (3, 3, False)
+
+
+def test_a_sleeper_tells_a_free_gil_from_a_taken_one() -> None:
+    found = {}
+    for work in ("zlib", "bytecode"):
+        arguments = {"work": work, "threads": 1, "interval": 0.005, "seconds": 0.1}
+        found[work] = spawn(Candidate(name=work, job="gil", arguments=arguments))
+    assert found["zlib"]["free"] > 0.5 > found["bytecode"]["free"]
+    assert found["bytecode"]["work"] > 0

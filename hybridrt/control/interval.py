@@ -7,14 +7,14 @@ CPython's 5 ms a loop beside one computing thread answers after 15 ms and more.
 - A computing call begins: the shortest interval, at once.
 - One call computes: it stays there. Nobody but the loop takes the GIL from that call, and only when it
   has something to do, so a short interval costs next to nothing.
-- Several compute, and hand the GIL round among themselves at every interval, which at 0.1 ms costs two
-  threads a quarter of their work. Or calls come and go so fast that those who start and end them, the
+- Several compute, and hand the GIL round among themselves at every interval, which at 0.1 ms costs them
+  an eighth of their work. Or calls come and go so fast that those who start and end them, the
   loop among them, interrupt the computing one all the time: that costs it some 0.1 ms for each who does
   so alone, and little for those who have to wait for each other. Then the interval grows step by step,
   up to what the user had set, while the loop's measured delay keeps the target with room to spare; it
   holds where the delay comes near the target, and falls at once when the target is missed, as far as it
   can be to blame for that and as the crowd can bear. Where nobody measures a loop, a length at which
-  the crowd loses some 5 % of its work.
+  the crowd loses little of its work.
 - Nothing has computed for a moment: the user's own value again.
 """
 
@@ -35,8 +35,8 @@ BLAME = 4
 """A loop that waits for k intervals of a k*BLAME-th of the target is not late because of them."""
 WAKING = 0.00025
 """Seconds of interval for each further thread that wants the GIL. All of them wake once an interval to
-ask, which at this length costs some 5 % of the work: measured with 4, 8 and 16 computing threads, which
-lose 22, 15 and 27 % at 0.1 ms."""
+ask: two to eight lose some 13 % of their work at 0.1 ms and 3 % at 1 ms, sixteen 20 and 3 %, as
+`python -m benchmarks gil` shows. The factor itself is not tuned."""
 GROWTH = 1.25
 """Factor of one step."""
 PATIENCE = 0.5

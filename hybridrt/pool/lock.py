@@ -6,7 +6,7 @@ With a plain `with lock:`
     2. That thread must get the GIL before it can do anything: with k threads computing, some k switch
        intervals later.
     3. Meanwhile everybody else who needs the lock begins to wait for it, the event loop among them; and
-       so on with each owner. Sixteen computing threads kept a loop from its turn for a second.
+       so on with each owner, so that a dozen computing threads keep a loop from its turn for long.
 
 So a thread that finds the lock taken gives the GIL away for a moment, which is all that the owner can
 lack, and looks again, with the GIL in hand: then whoever takes the lock goes on at once. The sections
