@@ -72,6 +72,17 @@ def test_the_simulated_process_reaches_its_optimum_with_enough_threads() -> None
     assert run.throughput(5.0, 20.0) == pytest.approx(scenario.optima[0].throughput, rel=0.05)
 
 
+@pytest.mark.parametrize("burst", [1, 5])
+def test_every_sizer_meets_the_same_calls_at_the_same_moments(burst: int) -> None:
+    call = Call(wait=20 * MS, gil=MS, spread=1.5)
+    scenario = Scenario("open", (Load(calls=(call,), rate=100.0, burst=burst),))
+    few, many = (simulate(scenario, Fixed(size), 1, until=3.0, keep_windows=True) for size in (1, 64))
+    assert [window.arrived for window in few.windows] == [window.arrived for window in many.windows]
+    # One at a time, they are served in order of arrival, so the first calls of both are the same ones.
+    first = [round(end - delay, 9) for end, delay in few.ends]
+    assert set(first) <= {round(end - delay, 9) for end, delay in many.ends}
+
+
 def test_windows_obey_littles_law() -> None:
     run = simulate(NAMED[1], Fixed(64), 1, until=3.0, keep_windows=True)
     late = run.windows[-20:]

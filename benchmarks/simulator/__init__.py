@@ -1,7 +1,7 @@
 """How close to the best possible size does each sizing law come, in a model of a process with a GIL?
 
 A discrete-event model (`process`) with an analytic optimum (`network`); no real time is measured, so a
-noisy machine changes nothing. The law was tuned on the random scenarios of two seeds; the tables show
+noisy machine changes nothing. The law was tuned on the random scenarios of five seeds; the tables show
 two others.
 """
 
@@ -47,7 +47,7 @@ def run(options: Options) -> Report:
     names = [name for name in SIZERS if not options.only or any(part in name for part in options.only)]
     if not names:
         raise ValueError(f"--only must match a sizer, got {', '.join(options.only)}; there are: {[*SIZERS]}")
-    count = 2 if options.quick else 60
+    count = 2 if options.quick else 40
     random = [scenario for seed in HOLDOUT for scenario in draw_many(seed, count)]
     named = NAMED[:2] if options.quick else NAMED
     with ProcessPoolExecutor() as processes:

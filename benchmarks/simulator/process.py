@@ -4,6 +4,9 @@ A call is taken from the queue when fewer than `size` run, waits on its own, is 
 and computes. The GIL goes round the threads that ask for it, each for the switch interval at most;
 spinning threads never stop asking. Not in the model: that the kernel may have no core for the
 thread whose turn it is, and that a blocked thread must wake first.
+
+Arrivals have random numbers of their own, and a call's times are drawn when it arrives: the n-th call
+is the same one, and of an open load comes at the same moment, whatever the size of the pool.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import random
 from collections import deque
 from collections.abc import Callable
 
-from benchmarks.simulator.scenario import Call, Load, Scenario
+from benchmarks.simulator.scenario import Load, Scenario
 
 __all__ = ["Counters", "Job", "Process"]
 
@@ -22,13 +25,15 @@ __all__ = ["Counters", "Job", "Process"]
 class Job:
     """One call on its way through the process."""
 
-    __slots__ = ("arrived", "blocked", "client", "gil_left", "gil_turns", "kind", "started", "used")
+    __slots__ = (
+        "arrived", "blocked", "client", "free", "gil_left", "gil_turns", "served", "spins", "started",
+        "think", "used", "wait",
+    )  # fmt: skip
 
-    def __init__(self, kind: Call | None, arrived: float, *, client: bool = False) -> None:
-        self.kind = kind
-        """None: a spinning thread."""
+    def __init__(self, arrived: float, *, client: bool = False, spins: bool = False) -> None:
         self.arrived = self.started = arrived
-        self.client = client
+        self.client, self.spins = client, spins
+        self.wait = self.served = self.free = self.think = 0.0
         self.gil_left = self.used = self.blocked = 0.0
         self.gil_turns = 0
 
@@ -67,6 +72,7 @@ class Process:
         self.sums = Counters()
         self._machine = scenario.machine
         self._random = random.Random(seed)
+        self._arrivals = random.Random(f"{seed} arrivals")
         self._finished = finished
         self._events: list[tuple[float, int, Callable[[Job], None], Job]] = []
         self._number = 0
@@ -75,14 +81,14 @@ class Process:
         self._busy_since = 0.0
         self._serving = self._computing = self._holding = 0
         self._at_server: deque[tuple[Job, float]] = deque()
-        self._at_cores: deque[tuple[Job, float]] = deque()
+        self._at_cores: deque[Job] = deque()
         self._at_gil: deque[Job] = deque()
         self._slots = 1 if self._machine.gil else self._machine.cores
         self._generation = 0
         for load in scenario.loads:
             self._at(load.since, self._entering(load), _NOBODY)
         for _ in range(self._machine.spinners):
-            self._ask_gil(Job(None, 0.0))
+            self._ask_gil(Job(0.0, spins=True))
 
     def advance(self, until: float) -> None:
         """Run up to a moment."""
@@ -122,7 +128,7 @@ class Process:
             self._arrive(client=True)
 
     def _arrive_later(self, generation: int) -> None:
-        pause = self._random.expovariate(self.load.rate / self.load.burst)
+        pause = self._arrivals.expovariate(self.load.rate / self.load.burst)
         self._at(self.now + pause, lambda _: self._arrive_together(generation), _NOBODY)
 
     def _arrive_together(self, generation: int) -> None:
@@ -135,13 +141,22 @@ class Process:
     def _arrive(self, *, client: bool) -> None:
         if client and not self.load.clients:
             return
+        self.sums.arrived += 1
+        self.queue.append(self._make(client=client))
+        self._start_waiting()
+
+    def _make(self, *, client: bool) -> Job:
+        """Return a call that arrives now, all its times drawn."""
         calls = self.load.calls
         kind = calls[0]
         if len(calls) > 1:
             kind = self._random.choices(calls, [call.share for call in calls])[0]
-        self.sums.arrived += 1
-        self.queue.append(Job(kind, self.now, client=client))
-        self._start_waiting()
+        job = Job(self.now, client=client)
+        job.wait, job.served = self._draw(kind.wait, kind.spread), self._draw(kind.served, kind.spread)
+        job.gil_left = job.used = self._draw(kind.gil, kind.spread)
+        job.free = self._draw(kind.free, kind.spread)
+        job.think = self._draw(self.load.think, 1.0) if client else 0.0
+        return job
 
     def _start_waiting(self) -> None:
         while self.queue and self.running < self.size:
@@ -163,13 +178,10 @@ class Process:
         return self._random.lognormvariate(math.log(mean) - sigma * sigma / 2, sigma)
 
     def _wait(self, job: Job) -> None:
-        kind = _kind_of(job)
-        self._at(self.now + self._draw(kind.wait, kind.spread), self._ask_server, job)
+        self._at(self.now + job.wait, self._ask_server, job)
 
     def _ask_server(self, job: Job) -> None:
-        kind = _kind_of(job)
-        seconds = self._draw(kind.served, kind.spread)
-        server = self.load.server
+        seconds, server = job.served, self.load.server
         if not seconds or server is None:
             self._at(self.now + seconds, self._wake, job)
         elif self._serving < server.servers:
@@ -190,9 +202,7 @@ class Process:
         self._wake(job)
 
     def _wake(self, job: Job) -> None:
-        kind = _kind_of(job)
         job.blocked = self.now - job.started
-        job.gil_left = job.used = self._draw(kind.gil, kind.spread)
         if job.gil_left:
             self._ask_gil(job)
         else:
@@ -209,12 +219,12 @@ class Process:
             self._holding += 1
             job.gil_turns += 1
             limit = machine.switch_interval if machine.gil else math.inf
-            slice_ = limit if job.kind is None else min(job.gil_left, limit)
-            if not self._at_gil and job.kind is not None:
+            slice_ = limit if job.spins else min(job.gil_left, limit)
+            if not self._at_gil and not job.spins:
                 slice_ = job.gil_left  # nobody asks for it; whoever comes meanwhile is served after
             cost = machine.switch_cost + machine.crowd_cost * len(self._at_gil) if machine.gil else 0.0
             job.gil_left -= slice_
-            if job.kind is not None:
+            if not job.spins:
                 self.sums.lane_cpu += slice_ + cost
                 job.used += cost
             self.sums.gil += slice_ + cost
@@ -222,32 +232,30 @@ class Process:
 
     def _leave_gil(self, job: Job) -> None:
         self._holding -= 1
-        if job.kind is None or job.gil_left > 1e-12:
+        if job.spins or job.gil_left > 1e-12:
             self._ask_gil(job)
         else:
             self._grant_gil()
             self._ask_core(job)
 
     def _ask_core(self, job: Job) -> None:
-        kind = _kind_of(job)
-        seconds = self._draw(kind.free, kind.spread)
-        if not seconds:
+        if not job.free:
             self._finish(job)
         elif self._computing < self._machine.cores:
-            self._compute(job, seconds)
+            self._compute(job)
         else:
-            self._at_cores.append((job, seconds))
+            self._at_cores.append(job)
 
-    def _compute(self, job: Job, seconds: float) -> None:
+    def _compute(self, job: Job) -> None:
         self._computing += 1
-        job.used += seconds
-        self.sums.lane_cpu += seconds
-        self._at(self.now + seconds, self._leave_core, job)
+        job.used += job.free
+        self.sums.lane_cpu += job.free
+        self._at(self.now + job.free, self._leave_core, job)
 
     def _leave_core(self, job: Job) -> None:
         self._computing -= 1
         if self._at_cores:
-            self._compute(*self._at_cores.popleft())
+            self._compute(self._at_cores.popleft())
         self._finish(job)
 
     def _finish(self, job: Job) -> None:
@@ -263,8 +271,7 @@ class Process:
         if self._finished is not None:
             self._finished(job, self.now)
         if job.client:
-            think = self._draw(self.load.think, 1.0)
-            self._at(self.now + think, lambda _: self._arrive(client=True), _NOBODY)
+            self._at(self.now + job.think, lambda _: self._arrive(client=True), _NOBODY)
         self._start_waiting()
 
     def _count_busy(self) -> None:
@@ -272,10 +279,4 @@ class Process:
         self._busy_since = self.now
 
 
-def _kind_of(job: Job) -> Call:
-    if job.kind is None:
-        raise TypeError("expected a call, got a spinning thread: only calls wait and end")
-    return job.kind
-
-
-_NOBODY = Job(None, 0.0)
+_NOBODY = Job(0.0)

@@ -13,8 +13,8 @@ from benchmarks.simulator.scenario import HIGHEST, Call, Load, Machine, Scenario
 
 __all__ = ["HOLDOUT", "NAMED", "TUNING", "draw", "draw_many"]
 
-TUNING = (11, 12)
-HOLDOUT = (2026, 2027)
+TUNING = (11, 12, 2026, 2027, 2028)
+HOLDOUT = (3026, 3027)
 
 _MS = 0.001
 _HTTP = Call(wait=50 * _MS, gil=0.5 * _MS)

@@ -32,7 +32,7 @@ from hybridrt.values import Reason
 
 __all__ = ["DemandPolicy"]
 
-BEYOND = 1.25
+BEYOND = 1.0
 """Times the profiles' knee, with square-root staffing, up to which demand alone adds threads."""
 CROWDED = 20
 """Windows in a row in which calls held each other up until fewer are tried although none is queued."""
@@ -91,8 +91,11 @@ class DemandPolicy:
     # ------------------------------------------------------------------ held back
 
     def _doubt(self, state: DemandState) -> DemandState:
-        """Forget a knee whose throughput has become another: the load has changed."""
-        since = state.clock - max(state.grown_at, state.trial_at)
+        """Forget a knee whose throughput has become another: the load has changed.
+
+        After a quiet time the rate has to come up first.
+        """
+        since = min(state.pressed, state.clock - max(state.grown_at, state.trial_at))
         if state.workers != state.knee or not state.knee_throughput or since < 1.5 or not state.readable:
             return state
         change = state.rate / state.knee_throughput
@@ -107,6 +110,8 @@ class DemandPolicy:
             grown = self._grow(limits, state, window)
             if grown is not None:
                 return grown
+        else:
+            state = replace(state, refused_at=state.clock)
         return begin(limits, state, window, veto)
 
     def _grow(self, limits: Limits, state: DemandState, window: Window) -> DemandState | None:

@@ -33,10 +33,13 @@ MARGIN = 0.75
 loop that nothing disturbs reads up to 1 ms late."""
 BLAME = 4
 """A loop that waits for k intervals of a k*BLAME-th of the target is not late because of them."""
-WAKING = 0.00025
-"""Seconds of interval for each further thread that wants the GIL. All of them wake once an interval to
+WAKING = 0.0005
+"""Seconds of interval for each further thread that wants the GIL; beside a loop that is late, from the
+third on. All of them wake once an interval to
 ask: two to eight lose some 13 % of their work at 0.1 ms and 3 % at 1 ms, sixteen 20 and 3 %, as
-`python -m benchmarks gil` shows. The factor itself is not tuned."""
+`python -m benchmarks gil` shows."""
+ENOUGH = 0.001
+"""Seconds at which a crowd of any size loses no more than that."""
 GROWTH = 1.25
 """Factor of one step."""
 PATIENCE = 0.5
@@ -118,8 +121,8 @@ def _next(grip: Grip, seen: Seen, crowd: float, churn: float) -> tuple[float, Sh
     late = seen.delay is not None and seen.delay > seen.target
     if crowd <= CROWD and churn <= CHURN:
         return LOWEST, ShieldReason.LATE if late else ShieldReason.TIGHT, 0.0
-    users = max(1 if crowd <= CROWD else 2, seen.users)
-    least = max(seen.target / (BLAME * users), LOWEST * (users - 1))
+    users = max(1 if crowd <= CROWD else 2, round(crowd))
+    least = max(seen.target / (BLAME * users), min(ENOUGH, WAKING * (users - 2)))
     if late:
         return least, ShieldReason.LATE, 0.0
     if seen.delay is None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 from hybridrt.control.window import Limits, State, Window
 
@@ -72,6 +73,8 @@ class DemandState(State):
         began_at: When the first call was seen.
         grown_at: When the size last grew.
         done_at: When a call last ended.
+        refused_at: When growth was last refused.
+        pressed: Seconds for which calls have been held back without a break.
         load: CPU seconds per second of the lane, smoothed.
         gil: Share of looks that found the GIL taken, smoothed; below 0 where unknown.
         certified: Corrected blocking ratio, smoothed; below 0 where unknown.
@@ -109,6 +112,8 @@ class DemandState(State):
     began_at: float = 0.0
     grown_at: float = 0.0
     done_at: float = 0.0
+    refused_at: float = -1.0
+    pressed: float = 0.0
     load: float = 0.0
     gil: float = -1.0
     certified: float = -1.0
@@ -157,41 +162,41 @@ def reopen(state: DemandState) -> DemandState:
 
 
 def observe(limits: Limits, state: DemandState, window: Window) -> DemandState:
-    """Return the state with a window taken in; its size is the old one."""
-    state = _tell_time(state, window)
-    state = _smooth(state, window)
-    state = _hold_peak(state, window)
+    """Return the state with a window taken in; its size is the old one.
+
+    One new state for four steps: making one is most of what a decision costs.
+    """
+    seen = {**_tell_time(state, window), **_smooth(state, window), **_hold_peak(state, window)}
     if is_pressed(state, window) and window.running <= state.workers:
-        state = _read(state, window)
-    return _learn_alone(limits, state, window)
+        seen |= _read(state, window)
+    return _learn_alone(limits, replace(state, **seen), window)
 
 
-def _tell_time(state: DemandState, window: Window) -> DemandState:
+def _tell_time(state: DemandState, window: Window) -> dict[str, Any]:
     clock = state.clock + window.seconds
-    moved = window.completed > 0 or not is_pressed(state, window)
+    pressed = state.pressed + window.seconds if is_pressed(state, window) else 0.0
+    done_at = clock if window.completed or not pressed else state.done_at
     began = state.began_at or (state.clock if window.busy or window.completed else 0.0)
-    return replace(state, clock=clock, done_at=clock if moved else state.done_at, began_at=began)
+    return {"clock": clock, "done_at": done_at, "began_at": began, "pressed": pressed}
 
 
-def _smooth(state: DemandState, window: Window) -> DemandState:
+def _smooth(state: DemandState, window: Window) -> dict[str, Any]:
     quick, raw = state.quick, state.raw
     if window.completed and window.wall > 0.0:
         weight = window.completed / (window.completed + 16.0)  # by the calls, as Tokio weighs its polls
         mean = window.wall / window.completed
         quick = _mix(quick, mean, max(weight, 0.2)) if quick else mean
         raw = _mix_share(raw, 1.0 - window.cpu / window.wall)
-    weight = min(1.0, window.seconds)
-    return replace(
-        state,
-        quick=quick,
-        rate=_mix(state.rate, window.completed / window.seconds, weight),
-        raw=raw,
-        load=_mix(state.load, window.lane_cpu, 0.3),
-        gil=-1.0 if window.gil_share is None else _mix_share(state.gil, window.gil_share),
-        certified=state.certified
-        if window.beta_certified is None
-        else _mix_share(state.certified, window.beta_certified),
-    )
+    smoothed = {
+        "quick": quick,
+        "rate": _mix(state.rate, window.completed / window.seconds, min(1.0, window.seconds)),
+        "raw": raw,
+        "load": _mix(state.load, window.lane_cpu, 0.3),
+        "gil": -1.0 if window.gil_share is None else _mix_share(state.gil, window.gil_share),
+    }
+    if window.beta_certified is not None:
+        smoothed["certified"] = _mix_share(state.certified, window.beta_certified)
+    return smoothed
 
 
 def _mix(old: float, new: float, weight: float) -> float:
@@ -203,26 +208,25 @@ def _mix_share(old: float, new: float) -> float:
     return new if old < 0.0 else _mix(old, new, 0.3)
 
 
-def _hold_peak(state: DemandState, window: Window) -> DemandState:
-    calls = window.running + window.queued
-    if state.clock - state.peak_at < PEAK:
-        return replace(state, peak=max(state.peak, calls))
-    before = 0 if state.clock - state.peak_at >= 2 * PEAK else state.peak
-    return replace(state, peak=calls, peak_before=before, peak_at=state.clock)
+def _hold_peak(state: DemandState, window: Window) -> dict[str, Any]:
+    calls, clock = window.running + window.queued, state.clock + window.seconds
+    if clock - state.peak_at < PEAK:
+        return {"peak": max(state.peak, calls)}
+    before = 0 if clock - state.peak_at >= 2 * PEAK else state.peak
+    return {"peak": calls, "peak_before": before, "peak_at": clock}
 
 
-def _read(state: DemandState, window: Window) -> DemandState:
+def _read(state: DemandState, window: Window) -> dict[str, Any]:
     if state.settle > 0.0:
-        return replace(state, settle=state.settle - window.seconds)
+        return {"settle": state.settle - window.seconds}
     full = state.time >= (KEEP if state.done >= ENOUGH else 4 * KEEP) and not state.trial
     keep = 0.5 if full else 1.0
-    return replace(
-        state,
-        time=keep * state.time + window.seconds,
-        done=int(keep * state.done) + window.completed,
-        busy=keep * state.busy + window.busy * window.seconds,
-        used=keep * state.used + window.lane_cpu * window.seconds,
-    )
+    return {
+        "time": keep * state.time + window.seconds,
+        "done": int(keep * state.done) + window.completed,
+        "busy": keep * state.busy + window.busy * window.seconds,
+        "used": keep * state.used + window.lane_cpu * window.seconds,
+    }
 
 
 def _learn_alone(limits: Limits, state: DemandState, window: Window) -> DemandState:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from hybridrt.control.knee import CROWDED, DemandState, Trial, is_pressed, staff
-from hybridrt.control.veto import FULL, crowds_gil
+from hybridrt.control.veto import FULL, crowds_gil, is_brief
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
@@ -18,12 +18,16 @@ __all__ = ["begin", "is_crowded", "judge", "try_uncrowding"]
 
 HOLDS = 0.95
 """Share of the throughput that fewer threads must keep up."""
-GAIN = 0.5
+GAIN = 0.35
 """Share of the added threads that must show as added throughput."""
+BRIEF_GAIN = 0.1
+"""The same where calls are brief."""
 ENOUGH = 200
 """Calls after which a reading is taken as it is."""
 LONG = 1.5
 """Seconds after which it is."""
+AT_LEAST = 0.4
+"""Seconds below which it is not, however many they are."""
 FEW = 40
 """Calls below which it says nothing."""
 LAST = 5.0
@@ -38,6 +42,8 @@ SHARP = 0.6
 """Share of the threads left off that must show as lost throughput, for nobody to have waited for another."""
 SOON = 1.0
 """Seconds after an unclear result with fewer threads until more are tried."""
+QUIET = 0.5
+"""Seconds without a refusal until more threads are tried: a hiccup of the machine looks like room."""
 PATIENCE_GROWTH = 16.0
 OVERSIZED = 1.3
 """Times what the readings call for from which fewer threads are tried without delay."""
@@ -46,7 +52,7 @@ OVERSIZED = 1.3
 def begin(limits: Limits, state: DemandState, window: Window, veto: Reason | None) -> DemandState:
     """Return the state with a trial begun, or with the reason why the size stays."""
     reason = veto or (Reason.AT_MAX if state.workers >= limits.highest else Reason.KNEE)
-    state = replace(state, reason=reason)
+    state = state if state.reason is reason else replace(state, reason=reason)
     if not state.readable or (state.knee and state.clock < state.retry_at):
         return state
     wanted, known = staff(state.throughput * state.likely_alone), state.alone_at > 0
@@ -56,7 +62,8 @@ def begin(limits: Limits, state: DemandState, window: Window, veto: Reason | Non
     fewer = state.clock >= state.fewer_at and _is_steady(state)
     if fewer and oversized and (veto is not None or state.exact or state.knee):
         return _try_fewer(limits, state, max(wanted, state.workers / 4))
-    more = veto is None and state.workers < limits.highest
+    refused = veto is not None or state.clock - state.refused_at < QUIET
+    more = not refused and state.workers < limits.highest
     if more and (state.exact or state.tried is not Trial.MORE or not fewer):
         return _try_more(limits, state)
     if fewer and not state.exact:
@@ -117,7 +124,8 @@ def _is_steady(state: DemandState) -> bool:
 
 
 def _start(state: DemandState, trial: Trial, workers: int) -> DemandState:
-    best = max(state.throughput, 0.98 * state.best) if state.depth else state.throughput
+    chained = trial is Trial.FEWER and state.depth > 0
+    best = max(state.throughput, 0.98 * state.best) if chained else state.throughput
     return replace(
         state,
         workers=workers,
@@ -135,7 +143,7 @@ def judge(patience: float, limits: Limits, state: DemandState, window: Window) -
     """Return the state after another window of a trial."""
     state = replace(state, reason=Reason.PROBE)
     if state.clock - state.trial_at > GIVE_UP and not is_pressed(state, window):
-        return _end(state, state.workers)
+        return _give_up(state)
     if state.time < 0.1 or not state.done or not state.best:
         return (
             state
@@ -143,14 +151,27 @@ def judge(patience: float, limits: Limits, state: DemandState, window: Window) -
             else _hold(patience, _end(state, state.before), state.before)
         )
     ratio, doubt = _compare(limits, state)
-    fine = state.workers < 1.5 * state.before and state.trial is Trial.MORE
-    enough, long = (2 * ENOUGH, 2 * LONG) if fine else (ENOUGH, LONG)
-    final = state.done >= enough or (state.time >= long and state.done >= FEW) or state.time >= LAST
+    final = _is_final(state)
     if final and state.done < FEW:
         return _hold(patience, _end(state, state.before), state.before)
     if state.trial is Trial.FEWER:
         return _judge_fewer(patience, limits, state, ratio, doubt, final)
     return _judge_more(patience, state, ratio, doubt, final)
+
+
+def _is_final(state: DemandState) -> bool:
+    """Tell whether the reading is taken as it is; a small change of size takes longer to show."""
+    fine = state.workers < 1.5 * state.before and state.trial is Trial.MORE
+    enough, long = (2 * ENOUGH, 2 * LONG) if fine else (ENOUGH, LONG)
+    if state.time >= long and state.done >= FEW:
+        return True
+    return state.time >= LAST or (state.done >= enough and state.time >= AT_LEAST)
+
+
+def _give_up(state: DemandState) -> DemandState:
+    """The backlog is gone: stay with fewer threads, and with more only if those before were too few."""
+    needed = state.trial is Trial.FEWER or state.rate > state.best
+    return _end(state, state.workers if needed else state.before)
 
 
 def _compare(limits: Limits, state: DemandState) -> tuple[float, float]:
@@ -159,7 +180,7 @@ def _compare(limits: Limits, state: DemandState) -> tuple[float, float]:
     doubt = 1.2 / math.sqrt(state.done) + 0.02
     if state.trial is Trial.FEWER and state.best_used >= FULL * limits.capacity > 0.0 < state.used:
         # What fills the GIL is a steadier witness than calls.
-        return state.used / state.time / state.best_used, min(doubt, 0.06)
+        return state.used / state.time / state.best_used, min(doubt, 0.02 + 0.03 / math.sqrt(state.time))
     return ratio, doubt
 
 
@@ -201,10 +222,10 @@ def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: fl
 
 def _judge_more(patience: float, state: DemandState, ratio: float, doubt: float, final: bool) -> DemandState:
     added = state.workers / state.before - 1.0
-    needed = 1.0 + GAIN * added
+    needed = 1.0 + (BRIEF_GAIN if is_brief(state) else GAIN) * added
     if ratio - doubt > needed or (final and ratio >= needed):
         return _keep_more(patience, state, clear=added >= 0.5 and ratio - doubt >= 1.0 + 0.7 * added)
-    if ratio + doubt < needed or final:
+    if ratio + 2.0 * doubt < needed or final:
         held = _hold(patience, _end(state, state.before), state.before)
         if state.exact or state.clock < state.fewer_at:
             return held

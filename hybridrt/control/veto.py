@@ -12,7 +12,7 @@ from hybridrt.control.knee import DemandState
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
-__all__ = ["FULL", "corrected", "crowds_gil", "find_veto"]
+__all__ = ["FULL", "corrected", "crowds_gil", "find_veto", "is_brief"]
 
 MEMORY = 0.9
 """Share of the memory budget from which no thread is added."""
@@ -20,6 +20,8 @@ FULL = 0.85
 """Share of the capacity that counts as all of it."""
 BEYOND = 1.25
 """Share of the capacity of the GIL beyond which CPU time must have been spent without it."""
+BRIEF = 0.003
+"""Seconds; waking a thread and getting the GIL takes some 0.1 to 0.2 ms."""
 BETA = 0.3
 """The paper's threshold, here on the corrected ratio."""
 
@@ -49,8 +51,16 @@ def crowds_gil(state: DemandState, window: Window) -> bool:
     """
     if window.knee is None or window.gil_share is None:
         return False
-    taken = max(state.gil, window.gil_share)
+    taken = state.gil if is_brief(state) else max(state.gil, window.gil_share)
     return taken >= FULL and state.workers >= window.knee + math.sqrt(window.knee)
+
+
+def is_brief(state: DemandState) -> bool:
+    """Tell whether calls take so little time that waking their threads is a good part of it.
+
+    Then more threads do more although the GIL is often taken, and each of them costs little.
+    """
+    return 0.0 < state.likely_alone < BRIEF
 
 
 def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:

@@ -199,7 +199,7 @@ def test_a_knee_is_left_alone_until_it_may_be_doubted() -> None:
 
 def test_a_throughput_that_has_become_another_ends_a_knee() -> None:
     known = {"alone": 0.05, "alone_at": 8, "exact": True, "knee": 32, "knee_throughput": 400.0}
-    reading = {"time": 2.0, "done": 800, "busy": 64.0, "retry_at": 99.0, "rate": 100.0}
+    reading = {"time": 2.0, "done": 800, "busy": 64.0, "retry_at": 99.0, "rate": 100.0, "pressed": 2.0}
     assert decide(pressed(32, throughput=100.0), **known, **reading).knee != 32
 
 

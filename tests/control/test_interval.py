@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.control.interval import GROWTH, LOWEST, PATIENCE, REST, WAKING, Grip, Seen, decide, grasp
+from hybridrt.control.interval import (
+    ENOUGH,
+    GROWTH,
+    LOWEST,
+    PATIENCE,
+    REST,
+    WAKING,
+    Grip,
+    Seen,
+    decide,
+    grasp,
+)
 from hybridrt.values import ShieldReason
 
 USUAL, TARGET, TICK = 0.005, 0.002, 0.016
@@ -199,7 +210,7 @@ def test_a_missed_target_never_makes_it_longer_for_the_same_crowd(steps: list[Se
     late = replace(last, users=max(2, last.users), delay=last.target * 1.01)
     fallen = after(grip, late)
     assert fallen.reason is ShieldReason.LATE
-    assert fallen.interval <= min(USUAL, max(LOWEST * (late.users - 1), late.target / 8))
+    assert fallen.interval <= min(USUAL, max(ENOUGH, late.target / 4))
 
 
 @given(st.lists(seen, max_size=60), seen)

@@ -1,0 +1,45 @@
+"""What ends an experiment with the size, and what does not make the law doubt what it has found."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybridrt.control.knee import DemandState, Trial
+from hybridrt.control.window import Window
+
+from .test_demand import POLICY, decide, pressed
+from .windows import LIMITS, run_policy
+
+
+def test_more_threads_are_measured_against_what_their_own_size_did_not_against_a_better_time_before() -> None:
+    """After an experiment that wrongly kept fewer threads, the way back must not be barred by it."""
+    known = {"alone": 0.02, "alone_at": 32, "exact": True, "knee": 32, "depth": 1, "best": 2000.0}
+    reading = {"time": 2.0, "done": 3200, "busy": 64.0, "rate": 1600.0}
+    trial = decide(pressed(32), **known, **reading)
+    assert trial.trial is Trial.MORE
+    assert trial.best == pytest.approx(1600.0, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("trial", "rate", "kept"),
+    [(Trial.MORE, 300.0, 48), (Trial.MORE, 700.0, 64), (Trial.FEWER, 300.0, 64)],
+)
+def test_an_experiment_whose_backlog_goes_away_adds_threads_only_if_the_size_before_was_too_small(
+    trial: Trial, rate: float, kept: int
+) -> None:
+    under_way = DemandState(
+        workers=64, trial=trial, before=48, trial_at=1.0, clock=9.0, best=600.0, rate=rate, patience=4.0
+    )
+    calls = round(rate * 0.05)
+    idle = Window(seconds=0.05, queued=0, running=9, completed=calls, wall=1.0, cpu=0.0, busy=9.0)
+    after = POLICY.decide(LIMITS, under_way, idle)
+    assert (after.trial, after.workers) == (Trial.NONE, kept)
+
+
+def test_a_knee_is_not_doubted_while_the_rate_comes_up_after_a_quiet_time() -> None:
+    known = DemandState(
+        workers=32, knee=32, knee_throughput=640.0, alone=0.05, alone_at=8, exact=True, retry_at=99.0,
+        time=2.0, done=1280, busy=64.0, quick=0.05, clock=60.0, patience=4.0,
+    )  # fmt: skip
+    states = run_policy(POLICY, LIMITS, known, [pressed(32)] * 25)
+    assert {(state.workers, state.knee) for state in states} == {(32, 32)}
