@@ -6,8 +6,9 @@ starve the rest, and forty that compute are too many already. So the limit grows
 up behind ones that wait, and never because of ones that compute.
 
 Everything happens on the loop's thread, at the beats of its heartbeat: a limit that is set from
-another thread leaves the waiters asleep. A look costs next to nothing while no call runs, and
-nothing is imported or made on behalf of a program that does without anyio.
+another thread leaves the waiters asleep. The first calls after a rest are seen at its next slow beat,
+within half a second. A look costs next to nothing while no call runs, and nothing is imported or made
+on behalf of a program that does without anyio.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ class LoopWatch:
     def quicken(self) -> None:
         """Beat fast from now on; from any thread.
 
-        A loop at rest is measured five times a second, and would not notice a stall in between.
+        A loop at rest is measured twice a second, and would not notice a stall in between.
         """
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
             self._loop.call_soon_threadsafe(self._heartbeat.quicken)

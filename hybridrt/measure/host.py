@@ -11,7 +11,12 @@ import os
 import sys
 from pathlib import Path
 
-import psutil  # not at the first question: a fork in the middle of an import leaves its lock to the child
+try:  # not at the first question: a fork in the middle of an import leaves its lock to the child
+    import psutil
+except ImportError:  # it does not load in sub-interpreters
+    HAS_PSUTIL = False
+else:
+    HAS_PSUTIL = True
 
 __all__ = ["gil_enabled", "memory_limit", "memory_share", "usable_cores"]
 
@@ -83,7 +88,10 @@ def memory_share(cgroup: Path = _CGROUP) -> float:
 
 
 def _memory() -> tuple[int, int]:
-    """Return the bytes of memory of the host, and those available."""
+    """Return the bytes of memory of the host, and those available; all, where nobody can tell."""
+    if not HAS_PSUTIL:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return total, total
     memory = psutil.virtual_memory()
     return memory.total, memory.available
 

@@ -1,15 +1,14 @@
 """Function profiles: what a function costs, and what kind it is.
 
-One profile per code object and executor. Running sums make the statistics; two windows of calls
-make the kind. Everything is O(1) a call, and the number of profiles is bounded. The scheduler's
-lock protects all of it.
+One profile per code object and executor; see `profiles`. Running sums make the statistics; two
+windows of calls make the kind. Everything is O(1) a call. The interpreter's lock protects it.
 
 The blocking part of a call is its wall time less its CPU time, its wait for a core and its wait for
 the GIL. The kernel tells the second of them, and bounds the third: a thread that waits for the GIL
 wakes at least once a switch interval, so it waited for no longer than that for each time it blocked.
 Of calls long enough this is read (of some of them, because reading costs 5 us and gives the GIL away)
 and averaged over the last windows: the intrinsic wait w0. Where the bound for the GIL is most of it,
-w0 is not below what a quieter window has shown.
+w0 is what a quieter window has shown, if the calls were blocked for as long as that.
 
 Shorter calls, and platforms that do not tell, have only wall less CPU time. A call that had to wait
 for the GIL reads as blocked there, so a single call proves nothing: w0 is then the *least* blocking
@@ -19,14 +18,13 @@ the paper's beta, is only reported and never used to choose a kind.
 
 from __future__ import annotations
 
-from threading import Lock
 from typing import Any
 
 from hybridrt.observe.gil_class import GilLedger
-from hybridrt.observe.naming import identify
+from hybridrt.observe.overlap import OverlapTrial
 from hybridrt.values import FunctionStatistics, Kind
 
-__all__ = ["LONG_NS", "SETTLED", "Profile", "Profiles"]
+__all__ = ["LONG_NS", "SETTLED", "Profile", "blocking_ratio"]
 
 LONG_NS = 20_000_000
 """A call that computes for longer is long: four of CPython's default switch intervals."""
@@ -48,9 +46,10 @@ DETAILED_NS = 100_000
 """Mean wall time from which one call in four is asked for its waits for core and GIL."""
 ALL_DETAILED_NS = 5_000_000
 """Mean wall time from which all are, until the kind has settled."""
-BATCH_CALL_NS = 50_000
-"""Functions whose calls take less go to a worker in batches: the hand-over would cost as much."""
-BATCH_NS = 1_000_000
+BATCH_CALL_NS = 1_000_000
+"""Short functions whose calls take less go to a worker in batches, those that are queued: handing each
+over and waking the loop for it costs some 150 us."""
+BATCH_NS = 2_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
 _WINDOW = 16
@@ -77,11 +76,13 @@ class Profile:
         "cpu_ns",
         "detail_mask",
         "detailed",
+        "ended_ns",
         "failed",
         "gil",
         "key",
         "kind",
         "name",
+        "overlap",
         "owner",
         "parallel",
         "parallel_sums",
@@ -103,7 +104,7 @@ class Profile:
         self.name = name
         self.resolves = resolves
         """It resolves names for asyncio, in a lane of its own."""
-        self.owner: Profiles | None = None
+        self.owner: object = None
         """Where it is kept; None once it was dropped."""
         self.kind = Kind.UNKNOWN
         self.calls = self.failed = 0
@@ -130,6 +131,10 @@ class Profile:
         """CPU seconds per second that several calls at once got; None before they were tried."""
         self.parallel_sums = (0, 0)
         """Calls that ended in this window while they might run at once, and how many did, in sum."""
+        self.overlap: OverlapTrial | None = None
+        """Trials of running several calls at once although they seem to compute; None until one may help."""
+        self.ended_ns = 0
+        """When the last call ended of the window before."""
         self.try_at, self.patience = 0, _TRY_AFTER
         """Calls after which several at once are tried again, and how many later the time after that."""
         self.calls_before = self.cpu_before = self.wall_before = 0
@@ -143,6 +148,7 @@ class Profile:
         queue_wait_ns: int,
         run_delay_ns: int = 0,
         gil_wait_ns: int | None = None,
+        ended_ns: int = 0,
     ) -> None:
         """Take in a finished call.
 
@@ -152,6 +158,7 @@ class Profile:
             queue_wait_ns: From submission to start.
             run_delay_ns: How long it was ready and had no core, if it was asked.
             gil_wait_ns: How long it can have waited for the GIL at most; None if it was not asked.
+            ended_ns: When it ended, on the clock of `wall_ns`; 0 if nobody knows.
         """
         self.calls += 1
         self.wall_ns += wall_ns
@@ -164,19 +171,25 @@ class Profile:
             calls, cpu, wait, gil = self.detailed
             self.detailed = (calls + 1, cpu + cpu_ns, wait + blocked - gil_wait_ns, gil + gil_wait_ns)
         if self.calls >= self.turn_at:
-            self._turn()
+            self._turn(ended_ns)
 
     def record_batch(
-        self, calls: int, wall_ns: int, cpu_ns: int, queue_wait_ns: int, least_blocked_ns: int
+        self,
+        calls: int,
+        wall_ns: int,
+        cpu_ns: int,
+        queue_wait_ns: int,
+        least_blocked_ns: int,
+        ended_ns: int = 0,
     ) -> None:
-        """Take in calls that ran back to back."""
+        """Take in calls that ran back to back, the last of which ended at `ended_ns`."""
         # First, because `record` may close the window. It takes the blocking part of the whole batch for
         # that of a call: harmless, because only the least counts, and a batch has no less than its least.
         self.blocked_low = min(self.blocked_low, least_blocked_ns)
         self.calls += calls - 1
-        self.record(wall_ns, cpu_ns, queue_wait_ns)
+        self.record(wall_ns, cpu_ns, queue_wait_ns, ended_ns=ended_ns)
 
-    def _turn(self) -> None:
+    def _turn(self, ended_ns: int) -> None:
         """Close a window: choose the kind anew from this one and the one before.
 
         The first window is the first call alone.
@@ -187,6 +200,9 @@ class Profile:
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + _WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
+        if self.overlap is not None or (self.kind is Kind.SHORT is before and ended_ns):
+            self._try_overlap(before, calls, wall_mean, cpu_mean, ended_ns)
+        self.ended_ns = ended_ns
         self.settled = self.settled + 1 if self.kind is before else 0
         self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= SETTLED)
         short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
@@ -205,7 +221,7 @@ class Profile:
             self._judge_trial(cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
-                wait = max(wait, float(self.wait_mean_ns))
+                wait = max(wait, min(float(self.wait_mean_ns), (wait_asked + gil_asked) / asked))
             self.corrected = True
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
             wait = float(self.wait_mean_ns)
@@ -221,6 +237,21 @@ class Profile:
         if self.leaves_gil:
             return Kind.FREE
         return Kind.SHORT if cpu_mean < LONG_NS else Kind.LONG
+
+    def _try_overlap(
+        self, before: Kind, calls: int, wall_mean: float, cpu_mean: float, ended_ns: int
+    ) -> None:
+        """Let short calls with unexplained waits run at once for a trial, or for good where one has paid."""
+        trial = self.overlap
+        if trial is None:
+            trial = self.overlap = OverlapTrial()
+        if trial.running and ended_ns and self.ended_ns:
+            trial.together(self.calls, calls, ended_ns - self.ended_ns)
+        elif self.kind is Kind.SHORT is before and ended_ns:
+            trial.alone(self.calls, calls, wall_mean, cpu_mean)
+        if self.kind is Kind.SHORT and (trial.running or (trial.wait_ns and not trial.has_changed(cpu_mean))):
+            self.kind = Kind.WAITING
+            self.wait_mean_ns = max(self.wait_mean_ns, trial.wait_ns)
 
     @property
     def wall_mean_ns(self) -> int:
@@ -302,60 +333,6 @@ class Profile:
             gil=self.gil.name(waits=self.kind is Kind.WAITING),
             evidence=self.gil.summary(),
         )
-
-
-class Profiles:
-    """The profiles of one executor.
-
-    Args:
-        bound: Profiles kept at most. Beyond it the least used quarter is dropped, and its
-            sums go to the profile named "other".
-    """
-
-    def __init__(self, bound: int = 512) -> None:
-        self._bound = bound
-        self._by_key: dict[Any, Profile] = {}
-        self._other = Profile("other", "other")
-        self._lock = Lock()
-
-    def start_clean(self, lock: Lock) -> None:
-        """Keep what is known, forget what runs, and be protected by `lock` from now on."""
-        self._lock = lock
-        for profile in self._by_key.values():
-            profile.unjudged = 0
-
-    def of(self, fn: Any, args: tuple[Any, ...] = ()) -> Profile:
-        """Return the profile of `fn`, a plain function or anything callable, submitted with `args`."""
-        try:
-            profile = self._by_key.get(getattr(fn, "__code__", None))
-        except Exception:  # an odd callable; see `identify`
-            profile = None
-        # A wrapper has a code object too; only those that wrap nothing are found under it.
-        return self._find(fn, args) if profile is None else profile
-
-    def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
-        key, name, resolves = identify(fn, args)
-        with self._lock:
-            profile = self._by_key.get(key)
-            if profile is None:
-                if len(self._by_key) >= self._bound:
-                    self._drop()
-                profile = self._by_key[key] = Profile(key, name, resolves=resolves)
-                profile.owner = self
-        return profile
-
-    def _drop(self) -> None:
-        idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
-        for profile in idle[: max(1, self._bound // 4)]:
-            del self._by_key[profile.key]
-            profile.owner = None
-            for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
-                setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
-
-    def snapshot(self) -> list[FunctionStatistics]:
-        """Return the public views; to be sorted by the caller outside of the lock."""
-        everything = [p for p in (*self._by_key.values(), self._other) if p.calls]
-        return [profile.summary() for profile in everything]
 
 
 def blocking_ratio(wall_ns: int, cpu_ns: int) -> float | None:

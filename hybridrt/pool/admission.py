@@ -244,7 +244,7 @@ class LaneAdmission:
     def take_like(self, first: Call, most: int) -> list[Call]:
         """Take the short calls of the same function that stand at the head of the lane."""
         lane, profile, taken = self._short, first.profile, list[Call]()
-        if first.permit != SHORT:
+        if first.permit != SHORT or self._permits.lifted:  # nobody would give the rest of a batch back
             return taken
         while lane and len(taken) < most:
             call = next(iter(lane))

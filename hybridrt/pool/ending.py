@@ -84,6 +84,7 @@ def finish_batch(
     cpu_ns: int,
     queue_wait_ns: int,
     least_blocked_ns: int,
+    ended_ns: int,
 ) -> None:
     """Book a batch that ended and open the worker's next stint."""
     hired = _NOBODY
@@ -92,7 +93,7 @@ def finish_batch(
     with pool.lock:
         permit, kind, refills, tally = worker.permit, profile.kind, bool(pool.backlog), pool.tally
         if pool.measures:
-            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns)
+            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns)
             tally.wall_ns += wall_ns
             tally.cpu_ns += cpu_ns
         tally.completed += calls - failed
@@ -129,7 +130,8 @@ def book_locked(pool: Pool, call: Call) -> None:
         if profile.kind is Kind.FREE:
             profile.saw_beside(pool.interpreter.permits.held[FREE])
         gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
-        profile.record(wall, cpu, call.started_ns - call.queued_ns, call.run_delay_ns, gil_wait)
+        begun = call.started_ns
+        profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, begun + wall)
         tally.wall_ns += wall
         tally.cpu_ns += cpu
         if call.in_waiting_lane:

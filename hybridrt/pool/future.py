@@ -146,10 +146,12 @@ class ThreadCall(Call, Future[Any]):
 
     def _help(self, timeout: float | None) -> None:
         """Run the call here if it is queued and the waiting thread is a worker of its pool."""
-        if timeout is None and self.state in (QUEUED, ASSIGNED):
-            worker = current_worker()
-            if worker is not None and worker.pool is self.pool:
-                worker.help(self)
+        worker = current_worker()
+        if worker is None:
+            return
+        worker.release()
+        if timeout is None and self.state in (QUEUED, ASSIGNED) and worker.pool is self.pool:
+            worker.help(self)
 
     def _invoke_callbacks(self) -> None:
         """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn."""

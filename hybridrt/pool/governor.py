@@ -7,9 +7,9 @@ Two jobs, both in `step`, which gets the time as an argument:
   becomes long, and a call that waited for too long for a permit starts anyway (an overdraft).
 - **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
 
-It sleeps for 2 ms at first and longer when nothing changes, and parks when nothing runs. A pool that
-needs it rings. If it fails it stops, says so, and lifts the permits, so that every call still gets
-its thread.
+It sleeps for 2 ms at first and longer when nothing changes, keeps to its share of a core by sleeping
+still longer (see `thrift`), and parks when nothing runs. A pool that needs it rings. If it fails it
+stops, says so, and lifts the permits, so that every call still gets its thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
 from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.sampler import Look, note_gil, sample_pool
+from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
+from hybridrt.pool.thrift import Thrift
 
 if TYPE_CHECKING:
     from hybridrt.pool.interpreter import Interpreter
@@ -38,6 +39,9 @@ TICK_NS = 2_000_000
 """The shortest sleep."""
 REST_NS = 16_000_000
 """The longest while calls run: what a call can wait for its permit beyond its due."""
+SPARE_NS = 50_000_000
+"""The longest while calls run and none waits for a permit, where shorter ones would cost more than the
+governor may; the first call that lacks a permit ends it. As long as the shortest window."""
 IDLE_STEPS = 20
 """Naps of that length without any call before it parks."""
 DOZE_NS = 100_000_000
@@ -68,6 +72,11 @@ class Governor:
         self.error: str | None = None
         self._bell: SimpleQueue[None] = SimpleQueue()
         self.parked = True
+        self.dozes = False
+        """It sleeps for longer than a call that lacks a permit should wait."""
+        self._learns = False
+        """Calls compute of which more is to be learned, by waking up beside them."""
+        self._thrift = Thrift()
         self._alive = False
         self._thread: threading.Thread | None = None
         self._gil = GilProbe()
@@ -98,6 +107,12 @@ class Governor:
                 self._bell.put(None)
         if start:
             self._start()
+
+    def rouse_locked(self) -> None:
+        """End a doze: a call lacks a permit; the lock is held."""
+        if self.dozes:
+            self.dozes = False
+            self._bell.put(None)
 
     def _start(self) -> None:
         try:
@@ -163,8 +178,10 @@ class Governor:
     def turn(self) -> float | None:
         """Do one step and return the seconds until the next, or None to park."""
         clock = self.interpreter.clock
-        self.parked = False
+        self.parked = self.dozes = False
         now = clock.wall_ns()
+        if self._due_ns == _NEVER_NS:
+            self.interpreter.shield.wake()
         allowed = min(PROMPT_NS, switch_interval_ns() // 2)
         prompt = self._gil.woke(now, allowed)
         slept = now >= self._due_ns
@@ -181,10 +198,24 @@ class Governor:
             if not self.parked:
                 nap = TICK_NS
         self._nap_ns = nap or TICK_NS
+        self._thrift.book(clock.wall_ns(), clock.cpu_ns())
+        if nap is not None:
+            nap = self._stretch(nap)
         # A parked governor is rung awake, by somebody who has the GIL.
         self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
         self._gil.sleep(self._due_ns)
         return None if nap is None else nap / 1e9
+
+    def _stretch(self, nap: int) -> int:
+        """Return a nap that is long enough for the governor's share of a core, within bounds."""
+        least = self._thrift.least_nap_ns
+        if least <= nap:
+            return nap
+        # 1. A dispatch, with the lock, notes that its pool lacks a permit, and rings if we doze.
+        # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
+        with patiently(self.interpreter.lock):
+            self.dozes = least > REST_NS and not (self._learns or self.interpreter.starved)
+        return max(nap, min(least, SPARE_NS if self.dozes else REST_NS))
 
     # ------------------------------------------------------------------ one step
 
@@ -216,10 +247,14 @@ class Governor:
                 hired += close_window_locked(pool, now_ns)
             active = any(pool.is_active() for pool in pools)
             resting = all(pool.at_rest() for pool in pools)
+            longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.starved else REST_NS
+            self._learns = any(is_to_be_learned(profile) for profile in look.holders)
         self._was_prompt = prompt
         start(hired)
+        for worker in look.holding:
+            worker.release()
         self.interpreter.shield.step(now_ns, gil_taken=active and slept and not prompt)
-        return self._nap(active, resting, changed or bool(hired))
+        return self._nap(active, resting, TICK_NS if changed or hired else longest)
 
     def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:
         return Look(
@@ -244,10 +279,10 @@ class Governor:
             self._memory_due_ns = look.now + _MEMORY_NS
             self.memory = memory_share()
 
-    def _nap(self, active: bool, resting: bool, changed: bool) -> int | None:
+    def _nap(self, active: bool, resting: bool, longest: int) -> int | None:
         if active:
             self._idle_steps = 0
-            return TICK_NS if changed else min(2 * self._nap_ns, REST_NS)
+            return min(2 * self._nap_ns, longest)
         self._idle_steps += 1
         if self._idle_steps <= IDLE_STEPS:
             return REST_NS
@@ -260,12 +295,15 @@ class Governor:
             self._moves_seen, self._moved_ns = permits.moves, now_ns
         if now_ns - self._moved_ns < OVERDRAFT_NS:
             return []
+        overdue = [pool for pool in pools if pool.admission.oldest_lacking_ns() <= now_ns - OVERDRAFT_NS]
+        if not overdue:
+            return []
         patience = max(OVERDRAFT_NS, 4 * _usual_wall_ns(pools)) << min(5, permits.overdrawn)
         if now_ns - self._moved_ns < patience:
             return []
         overdue = [
             pool
-            for pool in pools
+            for pool in overdue
             if pool.admission.oldest_lacking_ns() <= now_ns - patience and may_overdraw_locked(pool)
         ]
         if not overdue:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import QueueFullError
-from hybridrt.observe.functions import Profiles
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.profiles import Profiles
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.crew import Crew
 from hybridrt.pool.lock import patiently
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.admission import Admission
     from hybridrt.pool.hooks import HookRunner
     from hybridrt.pool.interpreter import Interpreter
+    from hybridrt.pool.report import Placed
     from hybridrt.pool.worker import Worker
 
 __all__ = ["RESOLVERS_MAX", "Pool"]
@@ -78,6 +80,8 @@ class Pool:
         self.crew = crew
         self.hooks = hooks
         self.profiles = Profiles()
+        self.placed: dict[str, tuple[Profile, Placed]] = {}
+        """Functions whose calls are placed, by name; for the statistics."""
         self.tally = Tally()
         self.sizing = Sizing(policy, limits, interpreter.clock.wall_ns())
         self.refusal: Callable[[], BaseException] | None = None
@@ -213,6 +217,7 @@ class Pool:
         self.admission.moved = False
         if self.admission.lacks_permit():
             self.interpreter.starved[self] = None
+            self.governor.rouse_locked()
         else:
             self.interpreter.starved.pop(self, None)
         return hired

@@ -1,8 +1,8 @@
 """Look at running calls from outside: who waits, who computes, who leaves the GIL free.
 
-Called by the governor with the interpreter's lock held, O(running calls) at most and less for calls
-that stay as they are, which are looked at ever more rarely. The verdict itself is pure (see
-`control.verdict`); here it is carried out.
+Called by the governor with the interpreter's lock held. A running call that is not due costs a tenth of
+a microsecond; those that stay as they are, and those of functions known to wait, are due ever more
+rarely. The verdict itself is pure (see `control.verdict`); here it is carried out.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "note_gil", "sample_pool"]
+__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "is_to_be_learned", "note_gil", "sample_pool"]
 
 FIRST_LOOK_NS = 2_000_000
 """Age of a call at the first look: shorter calls need no sampler, their profile knows them."""
@@ -30,6 +30,10 @@ KNOWN_LOOK_NS = 16_000_000
 """The same where the function is known: at most if it computes, at least if it waits; else twice the usual
 time of its calls."""
 SETTLED_GAP_NS = 64_000_000
+"""The longest time between two looks at a call that stays as it is; an eighth of that if it holds a
+permit, of its age if it has none, up to"""
+OLD_GAP_NS = 512_000_000
+"""this: hundreds of calls that wait for minutes must not keep the governor busy. Not measured."""
 _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
 _WATCH_READS = 300
@@ -54,6 +58,10 @@ class Look:
         busy: Calls found to have computed until now, filled in by the looks.
         holders: Functions whose calls hold a permit, filled in by the looks.
         asks: How often the kernel's files may still be read.
+        soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
+        holding: Workers whose call takes long and keeps back what ended before it, to be released without
+            the lock; filled in.
+        plans: Of functions met in this step: the age for the first look, and whether to glance before it.
     """
 
     now: int
@@ -67,49 +75,101 @@ class Look:
     busy: dict[Worker, Call] = field(default_factory=dict)
     holders: set[Profile] = field(default_factory=set)
     asks: int = 4
+    soon_ns: int = 1 << 62
+    holding: list[Worker] = field(default_factory=list)
+    plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Sample:
-    """What was seen last of the call that a worker runs; knows the call by its start alone."""
+    """What was seen last of the call that a worker runs; knows the call by its start alone.
 
-    started_ns: int
-    cpu_start_ns: int
-    at_ns: int
-    cpu_ns: int | None
-    moved_ns: int
+    Attributes:
+        started_ns: Which call it is about.
+        next_ns: When to look again.
+        glances: Until the first look every step sees whether the call has computed ever since it started.
+        looked: There was a first look; what follows means something from then on.
+    """
+
+    started_ns: int = -1
+    next_ns: int = 0
+    glances: bool = False
+    looked: bool = False
+    at_ns: int = 0
+    cpu_start_ns: int = 0
+    cpu_ns: int | None = None
+    moved_ns: int = 0
     still: int = 0
     ins: int | None = None
     gap_ns: int = FIRST_LOOK_NS
-    next_ns: int = 0
     judged: bool = False
+
+    def open(self, start_ns: int, cpu_start_ns: int) -> None:
+        """Begin with the first look at a call: nothing was seen of it yet."""
+        self.looked, self.glances, self.judged = True, False, False
+        self.at_ns = self.moved_ns = start_ns
+        self.cpu_ns = self.cpu_start_ns = cpu_start_ns
+        self.still, self.ins, self.gap_ns = 0, None, FIRST_LOOK_NS
 
 
 def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
     """Look at a pool's running calls; return whether anything changed hands."""
-    changed = False
+    changed, now = False, look.now
     for worker in tuple(pool.crew.workers):
         call = worker.call
         if call is None or worker.probe is None:
             continue
         if worker.permit:
             look.holders.add(call.profile)
-        if look.now - call.started_ns < _first_look(call):
-            _glance_at(worker, call, look)
-            continue
         sample = worker.sample
         if sample is None or sample.started_ns != call.started_ns:
-            start = call.started_ns
-            sample = worker.sample = Sample(start, worker.cpu_start_ns, start, worker.cpu_start_ns, start)
-            hired += reclaim_batch_locked(worker)
-        if look.now >= sample.next_ns:
-            changed |= _look_at(worker, call, sample, look, hired)
+            sample = _meet(worker, call, look)
+        if now >= sample.next_ns:
+            changed |= _look_when_due(worker, call, sample, look, hired)
+        elif sample.glances:
+            sample.glances = _glance_at(worker, call, look)
     return changed
 
 
-def _first_look(call: Call) -> int:
+def _meet(worker: Worker, call: Call, look: Look) -> Sample:
+    """Begin to follow a call that was not seen before; they are thousands a second, so this does little."""
+    sample: Sample | None = worker.sample
+    if sample is None:
+        sample = worker.sample = Sample()
+    plan = look.plans.get(call.profile) or _make_plan(call.profile, look)
+    first_look, sample.glances = plan
+    sample.started_ns, sample.looked = call.started_ns, False
+    due_ns, latest_ns = call.started_ns + first_look, look.now + SETTLED_GAP_NS
+    sample.next_ns = due_ns if due_ns < latest_ns else latest_ns
+    return sample
+
+
+def _make_plan(profile: Profile, look: Look) -> tuple[int, bool]:
+    glances = profile.cpu_mean_ns >= _YOUNG_NS or not _is_known_to_wait(profile)
+    look.plans[profile] = plan = _first_look(profile), glances
+    return plan
+
+
+def _look_when_due(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
+    """Look at a call, unless its function is known to take its time; return whether a permit moved."""
+    if not sample.looked:
+        due_ns = call.started_ns + _first_look(call.profile)
+        if look.now < due_ns:  # the function may have become another kind since
+            sample.next_ns = min(due_ns, look.now + SETTLED_GAP_NS)
+            return False
+        sample.open(call.started_ns, worker.cpu_start_ns)
+        hired += reclaim_batch_locked(worker)
+        if worker.held:
+            look.holding.append(worker)
+    return _look_at(worker, call, sample, look, hired)
+
+
+def _is_known_to_wait(profile: Profile) -> bool:
+    return profile.kind is Kind.WAITING and profile.settled >= SETTLED
+
+
+def _first_look(profile: Profile) -> int:
     """Return the age at which a call is looked at: later if its function is known, unless it takes longer."""
-    profile = call.profile
     if profile.settled < SETTLED:
         return FIRST_LOOK_NS
     usual = 2 * profile.wall_mean_ns
@@ -118,13 +178,24 @@ def _first_look(call: Call) -> int:
     return min(KNOWN_LOOK_NS, max(FIRST_LOOK_NS, usual))
 
 
-def _glance_at(worker: Worker, call: Call, look: Look) -> None:
-    """See whether a young call has computed ever since it started."""
-    if not look.slept or call.profile.wall_mean_ns < DETAILED_NS:
-        return
+def _glance_at(worker: Worker, call: Call, look: Look) -> bool:
+    """See whether a young call has computed ever since it started; return whether to glance again.
+
+    Calls known to wait are glanced at again only while they compute: they are many.
+    """
+    profile = call.profile
+    if not look.slept or profile.wall_mean_ns < DETAILED_NS:
+        return True
     age, cpu = look.now - call.started_ns, worker.cpu_so_far()
     if age >= _YOUNG_NS and cpu is not None and 5 * cpu >= 4 * age:
         look.busy[worker] = call
+        return True
+    return age < _YOUNG_NS or not _is_known_to_wait(profile)
+
+
+def is_to_be_learned(profile: Profile) -> bool:
+    """Tell whether kind or GIL class of a function are not known for good yet."""
+    return profile.settled < SETTLED or profile.gil.share is None
 
 
 def note_gil(look: Look, now: Callable[[], int]) -> None:
@@ -166,10 +237,15 @@ def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list
     elif verdict is Verdict.COMPUTES:
         _computes(worker, call, sample, reading, look, hired)
     settled = worker.permit == before and not call.unjudged and (verdict is not Verdict.UNSURE or not matters)
-    longest = SETTLED_GAP_NS if worker.permit == NONE else SETTLED_GAP_NS // 8
-    sample.gap_ns = min(2 * sample.gap_ns, longest) if settled else FIRST_LOOK_NS
+    sample.gap_ns = min(2 * sample.gap_ns, _longest_gap(worker, call, look)) if settled else FIRST_LOOK_NS
     sample.next_ns = look.now + sample.gap_ns
     return worker.permit != before
+
+
+def _longest_gap(worker: Worker, call: Call, look: Look) -> int:
+    if worker.permit != NONE:
+        return SETTLED_GAP_NS // 8
+    return max(SETTLED_GAP_NS, min(OLD_GAP_NS, (look.now - call.started_ns) // 8))
 
 
 def _judge(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> tuple[Verdict, Reading]:
@@ -255,7 +331,10 @@ def _computes(
     if reading.cpu is not None and reading.cpu * 5 >= reading.interval * 4:
         look.busy[worker] = call
     age = look.now - call.started_ns
-    long = (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns) >= LONG_NS
+    left_ns = LONG_NS - (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns)
+    long = left_ns <= 0
+    if worker.permit == SHORT and not long:
+        look.soon_ns = min(look.soon_ns, left_ns)
     if long and not sample.judged:
         sample.judged = True
         call.profile.saw_computing()

@@ -36,13 +36,14 @@ from hybridrt.values import ShieldReason, ShieldStatistics
 if TYPE_CHECKING:
     from hybridrt.observe.functions import Profile
     from hybridrt.pool.interpreter import Interpreter
+    from hybridrt.pool.pool import Pool
 
 __all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "shield_wanted"]
 
 LOOP_DELAY_TARGET = 0.002
 """Seconds, where no runtime says otherwise."""
-LOOK_NS = 50_000_000
-"""Time between two looks at the loops' delays: sorting their beats takes some 30 us."""
+LOOK_NS = 100_000_000
+"""Time between two looks at the loops' delays: sorting their beats takes some 30 us, ten beats apart."""
 
 
 class Switch(Protocol):
@@ -159,6 +160,12 @@ class Shield:
             watches = self._step_locked(now_ns, gil_taken)
         _quicken(watches)
 
+    def wake(self) -> None:
+        """Have the loops measured closely again: calls come after a rest."""
+        with patiently(self._interpreter.lock):
+            watches = tuple(self._watches)
+        _quicken(watches)
+
     def rest(self) -> None:
         """Give the interval back now if nothing computes; a pool has closed."""
         with patiently(self._interpreter.lock):
@@ -210,12 +217,13 @@ class Shield:
 
     def _step_locked(self, now_ns: int, gil_taken: bool) -> tuple[Watch, ...]:
         seconds, self._step_ns = (now_ns - self._step_ns) / 1e9, now_ns
-        lasts, ended = self._lasts(), self._newly_ended()
+        pools = tuple(self._interpreter.pools)
+        lasts, ended = self._lasts(), self._newly_ended(pools)
         if self._grip is None:
             return self._begin_locked() if lasts or (gil_taken and self._is_late()) else ()
         seen = Seen(
             seconds=seconds,
-            users=max(gil_taken, self._interpreter.permits.computing + self._crowd()),
+            users=max(gil_taken, self._interpreter.permits.computing + _crowd(pools)),
             delay=self.loop_delay,
             target=self._target,
             highest=self._highest(),
@@ -234,14 +242,9 @@ class Shield:
         self._before = (permits.computing > 0, permits.moves)
         return permits.held[LONG] > 0 or (permits.computing > 0 and self._before == before)
 
-    def _crowd(self) -> int:
-        """Return how many calls compute, or want to, that are known to wait most of the time."""
-        return round(sum(pool.sizing.crowd for pool in self._interpreter.pools))
-
-    def _newly_ended(self) -> int:
+    def _newly_ended(self, pools: tuple[Pool, ...]) -> int:
         """Return how many calls have ended since the step before."""
-        tallies = [pool.tally for pool in self._interpreter.pools]
-        before, self._ended = self._ended, sum(tally.completed + tally.failed for tally in tallies)
+        before, self._ended = self._ended, sum(pool.tally.completed + pool.tally.failed for pool in pools)
         return max(0, self._ended - before)  # a pool may have gone
 
     def _is_late(self) -> bool:
@@ -312,6 +315,11 @@ class Shield:
 def shield_wanted() -> bool:
     """Tell whether the environment allows to govern the interval."""
     return os.environ.get("HYBRIDRT_SHIELD", "1") != "0"
+
+
+def _crowd(pools: tuple[Pool, ...]) -> int:
+    """Return how many calls compute, or want to, that are known to wait most of the time."""
+    return round(sum(pool.sizing.crowd for pool in pools))
 
 
 def _quicken(watches: tuple[Watch, ...]) -> None:

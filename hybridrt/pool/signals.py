@@ -5,6 +5,7 @@ Costs O(calls running), once a window. The interpreter's lock protects what is r
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -111,10 +112,14 @@ def _sum_up(
 
 def _knee(interpreter: Interpreter, profiles: list[Profile]) -> float | None:
     """Return how many calls like these just fill the GIL or the cores."""
-    demands = [demand for profile in profiles if (demand := _demand(interpreter, profile)) is not None]
-    if not demands:
+    known = [
+        (calls, demand)
+        for profile, calls in Counter(profiles).items()
+        if (demand := _demand(interpreter, profile)) is not None
+    ]
+    if not known:
         return None
-    return len(demands) / max(1e-6, sum(demands))
+    return sum(calls for calls, _ in known) / max(1e-6, sum(calls * demand for calls, demand in known))
 
 
 def _demand(interpreter: Interpreter, profile: Profile) -> float | None:

@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING, Any
 from hybridrt.errors import WorkerLostError
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
+from hybridrt.observe.functions import BATCH_NS
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
 from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
@@ -61,6 +62,7 @@ class Worker:
         batch: The calls of the stint that have not been claimed yet.
         serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with
             the lock held only.
+        held: Calls of the batch that have ended and are to be delivered together.
         call: The call that runs now; the innermost one where calls help each other.
         cpu_start_ns: The thread's CPU time when it began.
         probe: The thread's clocks, readable from outside; None before the thread runs.
@@ -68,7 +70,7 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted",
+        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted", "held",
         "nested_cpu_ns", "nested_wall_ns", "permit", "pool", "probe", "resolves", "sample", "serving",
         "thread", "waits",
     )  # fmt: skip
@@ -78,6 +80,7 @@ class Worker:
         self.pool = crew.pool
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
+        self.held: deque[Call] = deque()
         self.asleep = self.serving = self.waits = self.resolves = self.deserted = False
         self.permit = NONE
         self.call: Call | None = None
@@ -204,17 +207,22 @@ class Worker:
             self.pool.begin_next(self)
 
     def _run_batch(self, call: Call) -> None:
-        """Run the very short calls of a batch back to back, and book them as one.
+        """Run the short calls of a batch back to back, and book and deliver them as one.
 
         One reading of the clocks ends a call and begins the next, so their times include the
-        hand-over between them, about a microsecond.
+        hand-over between them, about a microsecond. Each delivery would wake the loop and interrupt
+        the calls after it. One that takes longer than was expected holds nothing back: the governor
+        releases what has ended.
         """
         batch, wall, cpu = self.batch, self.crew.wall_ns, self.crew.cpu_ns
         profile, hooks, watched = call.profile, self.pool.hooks, self.pool.hooks.on_event is not None
         begun, cpu_begun = wall(), cpu()
         now, cpu_now = begun, cpu_begun
+        held = self.held
         calls = failed = queue_wait = 0
         least_blocked = 1 << 62
+        if self.pool.shield.armed and self.permit:
+            self.pool.shield.begins(profile)
         while True:
             call.state = RUNNING
             call.started_ns = now
@@ -241,24 +249,32 @@ class Worker:
                 hooks.started(call)
                 hooks.finished(call)
             now, cpu_now = then, cpu_then
-            call.deliver()
+            held.append(call)
+            if now - begun >= BATCH_NS:
+                self.release()
             try:
                 call = batch.popleft()
             except IndexError:
                 break
         self.call = None
         del call, context  # an error's traceback holds this frame
-        finish_batch(
-            self.pool,
-            self,
-            profile,
-            calls,
-            failed,
-            now - begun,
-            cpu_now - cpu_begun,
-            queue_wait,
-            least_blocked,
-        )
+        wall_ns, cpu_ns = now - begun, cpu_now - cpu_begun
+        try:
+            finish_batch(
+                self.pool, self, profile, calls, failed, wall_ns, cpu_ns, queue_wait, least_blocked, now
+            )
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Deliver the calls of the batch that have ended; from any thread, without the lock."""
+        held = self.held
+        while held:
+            try:
+                call = held.popleft()
+            except IndexError:  # another thread was faster
+                return
+            call.deliver()
 
     def help(self, call: Call) -> None:
         """Run a queued call that the calling thread, this worker's, would only wait for."""
@@ -322,6 +338,7 @@ class Worker:
         if call is not None and call.error is None:
             call.error = WorkerLostError(f"the worker ended in the middle of {call.profile.name}")
         worker_left(self, call)
+        self.release()
         if call is not None:
             call.drop_work()
             call.deliver()

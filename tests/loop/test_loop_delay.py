@@ -85,6 +85,11 @@ def test_a_stall_that_lasts_counts_before_it_ends() -> None:
     assert delays.p99(now + 0.5, overdue=0.5) == 0.5
 
 
+def test_the_recent_percentile_leaves_one_percent_of_the_time_above_it() -> None:
+    one, five = ([(0.0, 1.0)] * (101 - late) + [(1e-9, 1.0)] * late for late in (1, 5))
+    assert window(one, window=1e9).p99(1000.0) == 0.0 < window(five, window=1e9).p99(1000.0)
+
+
 def test_the_recent_percentile_forgets_what_is_old() -> None:
     delays = window([(5.0, 0.010), (0.001, 0.010)], window=1.0)
     assert delays.p99(5.02) == 5.0
@@ -108,15 +113,18 @@ class Loop:
 
     def __init__(self) -> None:
         self.now = 100.0
+        self.used_ns = 1_000_000_000
         self.timers: list[Timer] = []
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
         self.timers.append(Timer(self, delay, callback))
         return self.timers[-1]
 
-    def fire(self, late: float = 0.0) -> None:
+    def fire(self, late: float = 0.0, used: float = 0.002) -> None:
+        """Let the timer fire, on a thread that has computed for `used` seconds meanwhile."""
         timer = self.timers.pop()
         self.now += timer.delay + late
+        self.used_ns += int(used * 1e9)
         timer.callback()
 
 
@@ -124,6 +132,7 @@ class Loop:
 def loop(monkeypatch: pytest.MonkeyPatch) -> Loop:
     loop = Loop()
     monkeypatch.setattr(time, "perf_counter", lambda: loop.now)
+    monkeypatch.setattr(time, "thread_time_ns", lambda: loop.used_ns)
     return loop
 
 
@@ -172,6 +181,15 @@ def test_it_beats_fast_while_there_is_work_and_slowly_otherwise(loop: Loop) -> N
     assert [period for *_, period in records] == [0.2, 0.2, 0.01, 0.01, 0.2]
 
 
+def test_on_a_loop_that_rests_it_beats_more_slowly_until_that_does_something(loop: Loop) -> None:
+    _, records = beating(loop, [False])
+    loop.fire(used=0.0005)
+    loop.fire(used=0.0005)
+    loop.fire(used=0.005)
+    loop.fire()
+    assert [period for *_, period in records] == [0.2, 0.5, 0.5, 0.2]
+
+
 def test_quickened_it_beats_fast_at_once(loop: Loop) -> None:
     busy = [False]
     heartbeat, records = beating(loop, busy)
@@ -215,7 +233,7 @@ async def test_a_real_stall_shows_in_the_statistics() -> None:
     async with Runtime() as runtime:
         await eventually(lambda: runtime.statistics().loop_delay is not None)
         until = time.perf_counter() + 0.3
-        while time.perf_counter() < until:  # the loop stands still: a beat was due within 0.2 s
+        while time.perf_counter() < until:  # the loop stands still: a beat was due within 0.5 s
             pass
         await eventually(lambda: _max(runtime) >= 0.05)
 

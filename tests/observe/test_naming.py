@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, offload
-from hybridrt.observe.functions import Profiles
 from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.observe.profiles import Profiles
 
 
 def work(value: int = 0) -> int:

@@ -15,9 +15,9 @@ from hybridrt.observe.functions import (
     RAW_WAITING_SHARE,
     WAITING_NS,
     Profile,
-    Profiles,
     blocking_ratio,
 )
+from hybridrt.observe.profiles import Profiles
 from hybridrt.values import FunctionStatistics, GilClass, Kind
 
 MS = 1_000_000

@@ -310,7 +310,9 @@ class Stage:
         del self._batches[worker]
         wall, cpu = sum(one.wall_ns for one in ran), sum(one.cpu_ns for one in ran)
         least = min(one.wall_ns - one.cpu_ns for one in ran)
-        finish_batch(call.pool, worker, call.profile, len(ran), failed, wall, cpu, 0, least)
+        finish_batch(
+            call.pool, worker, call.profile, len(ran), failed, wall, cpu, 0, least, self.clock.wall_ns()
+        )
         self.work()
 
     def help(self, helper: Call, call: Call) -> bool:

@@ -176,6 +176,42 @@ def test_a_batch_of_short_calls_whose_first_call_blocks_gives_the_rest_back(
     assert blocked.result(DEADLINE) == 1
 
 
+def test_a_call_of_a_batch_may_wait_for_one_that_ended_before_it_in_the_same_batch(make: Make) -> None:
+    executor = make()
+    before: list[Future[int]] = []
+
+    def usually_short(number: int) -> int:
+        return before[0].result(DEADLINE) if number and before else number
+
+    results([executor.submit(usually_short, 0) for _ in range(400)])
+    gate = threading.Event()
+    blocker = executor.submit(gate.wait, DEADLINE)
+    before.extend(executor.submit(usually_short, 0) for _ in range(8))
+    after = [executor.submit(usually_short, 1) for _ in range(8)]
+    gate.set()
+    assert results([blocker, *before, *after]) == [True] + [0] * 16
+
+
+def test_a_call_of_a_batch_that_takes_long_holds_no_result_back(make: Make) -> None:
+    executor = make()
+    block, seen = threading.Event(), threading.Event()
+
+    def usually_short(number: int) -> int:
+        if number and block.is_set():
+            assert seen.wait(DEADLINE)
+        return number
+
+    results([executor.submit(usually_short, 0) for _ in range(400)])
+    gate = threading.Event()
+    blocker = executor.submit(gate.wait, DEADLINE)
+    block.set()
+    first, long = executor.submit(usually_short, 0), executor.submit(usually_short, 1)
+    gate.set()
+    assert first.result(DEADLINE) == 0
+    seen.set()
+    assert results([blocker, long]) == [True, 1]
+
+
 @pytest.mark.slow
 def test_two_executors_share_one_budget_and_both_get_turns(make: Make) -> None:
     counted = Counted(0.03)

@@ -16,6 +16,7 @@ from hybridrt.pool.pool import Pool
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
+from .shielding import FakeWatch
 from .support import DEADLINE, MS, Meeting, Stage, make_call, named, until
 
 
@@ -57,7 +58,28 @@ def test_it_sleeps_two_milliseconds_while_things_change_and_longer_when_they_sta
         governor._nap_ns = stage.step(100 * MS) or TICK_NS
     assert governor._nap_ns == REST_NS
     stage.compute(call)
-    assert stage.step(100 * MS) == TICK_NS  # it takes its permit back
+    assert stage.step(600 * MS) == TICK_NS  # it takes its permit back
+
+
+def test_it_wakes_in_time_for_a_call_that_others_wait_for_to_turn_out_long(stage: Stage) -> None:
+    first, second = stage.push(named("unknown")), stage.push(stage.learn(Kind.SHORT))
+    stage.compute(first)
+    stage.interpreter.governor._nap_ns = REST_NS
+    stage.step(3 * MS)
+    nap = stage.step(11 * MS)
+    assert nap == 6 * 1_000_000
+    stage.step(nap / 1e9)
+    assert stage.running() == [first, second]
+
+
+def test_the_first_call_after_a_rest_has_the_loops_measured_closely(stage: Stage) -> None:
+    watch = FakeWatch()
+    stage.interpreter.shield.join(watch)
+    stage.push(stage.learn(Kind.WAITING))
+    stage.interpreter.governor.turn()
+    assert watch.quickened == 1
+    stage.interpreter.governor.turn()
+    assert watch.quickened == 1
 
 
 def test_with_nothing_to_do_it_rests_for_a_while_and_parks(stage: Stage) -> None:

@@ -5,13 +5,19 @@ Played by hand: the test moves the clock, says who computes, and lets the govern
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
+import pytest
+
+from hybridrt.observe.functions import SETTLED
 from hybridrt.pool.call import ASSIGNED, QUEUED
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.governor import OVERDRAFT_NS
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.pool.sampler import OLD_GAP_NS
 from hybridrt.values import Kind
 
 from .support import MS, Stage, make_call, named
@@ -134,7 +140,9 @@ def test_a_long_call_makes_room_for_a_short_one_as_soon_as_it_is_known_to_be_lon
 def test_calls_younger_than_two_milliseconds_are_not_looked_at(stage: Stage) -> None:
     first = stage.push(stage.learn(Kind.LONG))
     stage.step(1 * MS)
-    assert stage.worker_of(first).sample is None
+    assert not stage.worker_of(first).sample.looked
+    stage.step(1 * MS)
+    assert stage.worker_of(first).sample.looked
 
 
 def test_a_call_that_stays_as_it_is_is_looked_at_ever_more_rarely(stage: Stage) -> None:
@@ -147,7 +155,87 @@ def test_a_call_that_stays_as_it_is_is_looked_at_ever_more_rarely(stage: Stage) 
             looks.append(stage.clock.now_ns)
     gaps = [later - earlier for earlier, later in pairwise(looks)]
     assert gaps == sorted(gaps)
-    assert gaps[-1] == 64_000_000
+    assert gaps[:5] == [4_000_000, 8_000_000, 16_000_000, 32_000_000, 64_000_000]
+
+
+def test_a_call_that_waits_for_long_is_looked_at_after_an_eighth_of_its_age(stage: Stage) -> None:
+    call = stage.push(stage.learn(Kind.WAITING))
+    stage.step(64 * MS, times=16)
+    sample = stage.worker_of(call).sample
+    assert 64_000_000 < sample.gap_ns <= stage.clock.now_ns // 8
+    stage.step(500 * MS, times=20)
+    assert sample.gap_ns == OLD_GAP_NS
+
+
+def waiting_for(stage: Stage, *, cpu: float) -> Callable[..., Any]:
+    """Return a function that is known to wait for 50 ms and to compute for `cpu` seconds."""
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.settled, profile.calls, profile.wall_ns = SETTLED, 10, 10 * 50_000_000
+    profile.cpu_mean_ns = int(cpu * 1e9)
+    return fn
+
+
+def test_a_call_that_is_known_to_wait_is_let_alone_for_twice_its_usual_time(stage: Stage) -> None:
+    call = stage.push(waiting_for(stage, cpu=0.0))
+    stage.compute(call)
+    stage.step(16 * MS, times=6)
+    assert not stage.worker_of(call).sample.looked
+    stage.step(16 * MS)
+    assert stage.worker_of(call).permit == LONG
+
+
+def test_a_call_known_to_wait_that_computes_first_tells_what_it_does_with_the_gil(stage: Stage) -> None:
+    fn = waiting_for(stage, cpu=0.01)
+    stage.compute(stage.push(fn))
+    stage.step(4 * MS, times=3, prompt=True)
+    assert stage.pool.profiles.of(fn).gil.free == 3
+
+
+@pytest.mark.parametrize(("cpu", "glances"), [(0.01, 1), (0.00005, 0)])
+def test_of_a_call_known_to_wait_that_does_so_the_clock_is_read_once_if_at_all(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, cpu: float, glances: int
+) -> None:
+    call, reads = stage.push(waiting_for(stage, cpu=cpu)), []
+    monkeypatch.setattr(stage.probe_of(call), "cpu_ns", lambda: reads.append(1) or 0)
+    stage.step(4 * MS, times=4)
+    assert len(reads) == glances
+
+
+def test_of_any_other_call_it_is_read_at_every_step_before_the_first_look(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fn = waiting_for(stage, cpu=0.01)
+    stage.pool.profiles.of(fn).kind = Kind.LONG
+    call, reads = stage.push(fn), []
+    monkeypatch.setattr(stage.probe_of(call), "cpu_ns", lambda: reads.append(1) or 0)
+    stage.step(4 * MS, times=3)
+    assert len(reads) == 3
+
+
+def test_a_call_whose_function_turns_out_not_to_wait_is_looked_at_soon(stage: Stage) -> None:
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.settled, profile.calls, profile.wall_ns = SETTLED, 10, 10 * 9_000_000_000
+    call = stage.push(fn)
+    stage.step(16 * MS, times=2)
+    profile.kind, profile.settled = Kind.SHORT, 0
+    stage.step(16 * MS, times=4)
+    assert stage.worker_of(call).sample.looked
+
+
+def test_the_next_call_of_a_worker_is_followed_from_its_own_start(stage: Stage) -> None:
+    fn = stage.learn(Kind.WAITING)
+    first = stage.push(fn)
+    stage.step(64 * MS, times=16)
+    worker = stage.worker_of(first)
+    stage.end(first)
+    second = stage.push(fn)
+    assert stage.worker_of(second) is worker
+    stage.step(1 * MS)
+    assert not worker.sample.looked
+    stage.step(2 * MS)
+    assert (worker.sample.looked, worker.sample.gap_ns, worker.sample.still) == (True, 4_000_000, 1)
 
 
 # ---------------------------------------------------------------------- the GIL class

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hybridrt.observe.functions import Profiles
+from hybridrt.observe.profiles import Profiles
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import exchange_permit, reclaim_batch_locked
@@ -80,6 +80,26 @@ def test_a_batch_taken_back_while_its_worker_runs_it_runs_each_call_once() -> No
                 pool.crew.start(hired)
 
         with Beside(take_back):
+            go.set()
+        blocker.result(DEADLINE)
+        check(calls, ran)
+
+
+def test_the_results_of_a_batch_released_from_outside_arrive_once_each() -> None:
+    ran: list[int] = []
+    go = threading.Event()
+    with open_pool() as pool:
+        known(pool, ran.append, Kind.SHORT, batch=8)
+        known(pool, go.wait, Kind.SHORT)
+        blocker = submit(pool, go.wait, DEADLINE)
+        calls = [submit(pool, ran.append, number) for number in range(16)]
+
+        def release() -> None:
+            for _ in range(20):
+                for worker in list(pool.crew.workers):
+                    worker.release()
+
+        with Beside(release):
             go.set()
         blocker.result(DEADLINE)
         check(calls, ran)

@@ -14,7 +14,7 @@ from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.interpreter import Interpreter
-from hybridrt.pool.sizing import LOG
+from hybridrt.pool.sizing import CALM, LOG
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind, Reason
 
@@ -29,6 +29,8 @@ class Scripted:
     interval: float = 0.5
     seen: list[Window] = field(default_factory=list)
     rests: bool = False
+    stays: Reason = Reason.KNEE
+    streak: int = 0
 
     def start(self, limits: Limits) -> State:
         return State(workers=1)
@@ -36,7 +38,8 @@ class Scripted:
     def decide(self, limits: Limits, state: State, window: Window) -> State:
         self.seen.append(window)
         workers = self.sizes.pop(0) if self.sizes else state.workers
-        return State(workers=workers, reason=Reason.DEMAND if workers > state.workers else Reason.HOLD)
+        reason = Reason.DEMAND if workers > state.workers else self.stays
+        return State(workers=workers, reason=reason, streak=self.streak)
 
     def at_rest(self, limits: Limits, state: State) -> bool:
         return self.rests
@@ -57,6 +60,50 @@ def test_a_window_is_closed_when_its_interval_is_over_and_not_before() -> None:
     stage.step(1 * MS)
     stage.step(600 * MS)
     assert [round(window.seconds, 3) for window in policy.seen] == [0.5, 0.6]
+
+
+def test_a_window_is_longer_while_the_law_has_nothing_to_do_and_ends_when_a_call_queues() -> None:
+    policy = Scripted(stays=Reason.HOLD)
+    stage = Stage(options={"policy": policy})
+    waits = stage.learn(Kind.WAITING)
+    stage.push(waits)
+    stage.step(500 * MS, times=CALM + 1)
+    assert [window.seconds for window in policy.seen] == [0.5, CALM * 0.5]
+    stage.push(waits)  # the size is one
+    stage.step(500 * MS)
+    assert [window.queued for window in policy.seen] == [0, 0, 1]
+    stage.step(500 * MS)
+    assert len(policy.seen) == 4
+
+
+def test_a_window_is_as_short_as_usual_while_the_law_counts_something() -> None:
+    policy = Scripted(stays=Reason.HOLD, streak=1)
+    stage = Stage(options={"policy": policy})
+    stage.push(stage.learn(Kind.WAITING))
+    stage.step(500 * MS, times=3)
+    assert [window.seconds for window in policy.seen] == [0.5, 0.5, 0.5]
+
+
+def test_a_window_of_all_calls_keeps_to_its_interval() -> None:
+    policy = Scripted(stays=Reason.HOLD)
+    stage = Stage(lanes=False, options={"policy": policy})
+    stage.push(named("any"))
+    stage.step(500 * MS, times=3)
+    assert [window.seconds for window in policy.seen] == [0.5, 0.5, 0.5]
+
+
+def test_the_knee_is_by_what_the_running_calls_demand_on_average() -> None:
+    policy = Scripted(sizes=[3])
+    stage = Stage(options={"policy": policy})
+    stage.step(500 * MS)
+    for name, demand, calls in (("light", 0.1, 2), ("heavy", 0.4, 1)):
+        fn = stage.learn(Kind.WAITING, name)
+        profile = stage.pool.profiles.of(fn)
+        profile.corrected, profile.cpu_mean_ns = True, int(demand * 1e6)
+        profile.wait_mean_ns = 1_000_000 - profile.cpu_mean_ns
+        stage.push_many(calls, fn)
+    stage.step(500 * MS)
+    assert policy.seen[-1].knee == pytest.approx(3 / 0.6)
 
 
 def test_while_the_waiting_lane_has_no_call_and_its_size_rests_no_window_is_looked_at() -> None:
@@ -153,7 +200,7 @@ def test_a_decision_says_when_from_what_to_what_and_why() -> None:
 def test_windows_that_change_neither_size_nor_reason_are_not_noted_again() -> None:
     stage = Stage(options={"policy": Scripted()})
     stage.step(500 * MS, times=50)
-    assert [decision.reason for decision in stage.pool.sizing.decisions] == [Reason.START, Reason.HOLD]
+    assert [decision.reason for decision in stage.pool.sizing.decisions] == [Reason.START, Reason.KNEE]
 
 
 def test_the_last_two_hundred_decisions_are_kept() -> None:

@@ -1,0 +1,95 @@
+"""Whether several calls at once get more done, tried where waits are too short to be told from the GIL's.
+
+A call of a quarter of a millisecond that sleeps for half of it looks, beside a busy loop, like one that
+waits for the GIL: each wait for that counts as a switch interval, which is as long as the call. So such a
+function counts as computing, and its calls run one at a time. If a good part of their time is neither
+CPU nor explained, they are let run at once for a while, as waiting calls do, and the throughput decides.
+
+Alone, the calls follow each other without a gap, so that one call's time gives the throughput. At once, only
+completions per second do, and they say little where too few calls were queued: then it is tried again.
+"""
+
+from __future__ import annotations
+
+__all__ = ["OverlapTrial"]
+
+UNEXPLAINED_NS = 20_000
+UNEXPLAINED_SHARE = 0.05
+"""Blocked time, and its share of the call, from which a trial is worth it."""
+GAIN = 1.07
+"""Throughput of several at once, over that of one alone, from which it stays at that."""
+_CALLS = 256
+_LONGEST_NS = 250_000_000
+"""What a stretch of one kind is judged by: that many calls, or that long."""
+_STARTING = 64
+"""Calls of a trial that do not count: their threads have to start."""
+_PATIENCE = 4_096
+_PATIENCE_MOST = 1 << 18
+_CHANGED = 2.0
+"""Factor of CPU time by which a function is no longer the one that was tried."""
+
+
+class OverlapTrial:
+    """The trials of one function; its profile tells it of every window of calls.
+
+    Attributes:
+        running: Calls may overlap now, for a trial.
+        wait_ns: The wait that a successful trial has proved; 0 without one.
+    """
+
+    __slots__ = ("_alone", "_cpu_ns", "_patience", "_span", "_starting", "_try_at", "running", "wait_ns")
+
+    def __init__(self) -> None:
+        self.running = False
+        self.wait_ns = 0
+        self._cpu_ns = 0.0
+        self._alone = self._span = (0, 0.0)
+        """Calls and nanoseconds: one at a time, and at once."""
+        self._starting = 0
+        self._try_at, self._patience = _CALLS, _PATIENCE
+
+    def alone(self, total: int, calls: int, wall_ns: float, cpu_ns: float) -> None:
+        """Take in a window of calls that ran one at a time; begin a trial when it is time.
+
+        Args:
+            total: Calls of the function so far.
+            calls: Calls in the window.
+            wall_ns: Their mean wall time.
+            cpu_ns: Their mean CPU time.
+        """
+        blocked = wall_ns - cpu_ns
+        if blocked < UNEXPLAINED_NS or blocked < UNEXPLAINED_SHARE * wall_ns:
+            self._alone = (0, 0.0)
+            return
+        self._alone = (self._alone[0] + calls, self._alone[1] + calls * wall_ns)
+        self._cpu_ns = cpu_ns
+        if total >= self._try_at and _is_enough(self._alone):
+            self.running, self._starting, self._span = True, _STARTING, (0, 0.0)
+
+    def together(self, total: int, calls: int, elapsed_ns: int) -> None:
+        """Take in a window of the trial, which took `elapsed_ns`; judge it when it is over."""
+        if self._starting > 0:
+            self._starting -= calls
+            return
+        self._span = (self._span[0] + calls, self._span[1] + elapsed_ns)
+        if _is_enough(self._span):
+            self._judge(total)
+
+    def has_changed(self, cpu_ns: float) -> bool:
+        """Tell whether the function is another one by now; then the trial's result is forgotten."""
+        if cpu_ns <= _CHANGED * self._cpu_ns:
+            return False
+        self.wait_ns = 0
+        return True
+
+    def _judge(self, total: int) -> None:
+        alone, together = (nanoseconds / calls for calls, nanoseconds in (self._alone, self._span))
+        self.running, self._alone = False, (0, 0.0)
+        if alone >= GAIN * together:
+            self.wait_ns = int(alone - self._cpu_ns)
+        else:
+            self._try_at, self._patience = total + self._patience, min(2 * self._patience, _PATIENCE_MOST)
+
+
+def _is_enough(stretch: tuple[int, float]) -> bool:
+    return stretch[0] >= _CALLS or stretch[1] >= _LONGEST_NS

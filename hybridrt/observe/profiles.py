@@ -1,0 +1,74 @@
+"""The profiles of an executor, one per code object, found by the function that is called.
+
+Their number is bounded. The interpreter's lock protects what is in them, and looking one up takes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.naming import identify
+from hybridrt.values import FunctionStatistics
+
+__all__ = ["Profiles"]
+
+
+class Profiles:
+    """The profiles of one executor.
+
+    Args:
+        bound: Profiles kept at most. Beyond it the least used quarter is dropped, and its
+            sums go to the profile named "other".
+    """
+
+    def __init__(self, bound: int = 512) -> None:
+        self._bound = bound
+        self._by_key: dict[Any, Profile] = {}
+        self._other = Profile("other", "other")
+        self._lock = Lock()
+
+    def start_clean(self, lock: Lock) -> None:
+        """Keep what is known, forget what runs, and be protected by `lock` from now on."""
+        self._lock = lock
+        for profile in self._by_key.values():
+            profile.unjudged = 0
+
+    def of(self, fn: Any, args: tuple[Any, ...] = ()) -> Profile:
+        """Return the profile of `fn`, a plain function or anything callable, submitted with `args`."""
+        try:
+            profile = self._by_key.get(getattr(fn, "__code__", None))
+        except Exception:  # an odd callable; see `identify`
+            profile = None
+        # A wrapper has a code object too; only those that wrap nothing are found under it.
+        return self._find(fn, args) if profile is None else profile
+
+    def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
+        key, name, resolves = identify(fn, args)
+        return self.under(key, lambda: Profile(key, name, resolves=resolves))
+
+    def under(self, key: Any, make: Callable[[], Profile]) -> Profile:
+        """Return the profile kept under `key`; the first time, what `make` returns."""
+        with self._lock:
+            profile = self._by_key.get(key)
+            if profile is None:
+                if len(self._by_key) >= self._bound:
+                    self._drop()
+                profile = self._by_key[key] = make()
+                profile.owner = self
+        return profile
+
+    def _drop(self) -> None:
+        idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
+        for profile in idle[: max(1, self._bound // 4)]:
+            del self._by_key[profile.key]
+            profile.owner = None
+            for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
+                setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
+
+    def snapshot(self) -> list[FunctionStatistics]:
+        """Return the public views; to be sorted by the caller outside of the lock."""
+        everything = [p for p in (*self._by_key.values(), self._other) if p.calls]
+        return [profile.summary() for profile in everything]

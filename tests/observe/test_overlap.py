@@ -1,0 +1,145 @@
+"""Trials of running short calls at once: when they begin, what decides, and what a profile makes of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridrt.observe.functions import LONG_NS, Profile
+from hybridrt.observe.overlap import GAIN, OverlapTrial
+from hybridrt.values import Kind
+
+US = 1_000
+MS = 1_000_000
+WALL, CPU = 200 * US, 80 * US
+
+
+def run_alone(trial: OverlapTrial, calls: int, *, wall: int = WALL, cpu: int = CPU, total: int = 0) -> int:
+    """Show windows of calls that run one at a time, until a trial begins; return the calls so far."""
+    for number in range(16, calls + 1, 16):
+        trial.alone(total + number, 16, wall, cpu)
+        if trial.running:
+            return total + number
+    return total + calls
+
+
+def run_together(trial: OverlapTrial, each: float, total: int = 0) -> int:
+    """Show windows of the trial in which a call ends every `each` nanoseconds; return the calls so far."""
+    while trial.running:
+        total += 16
+        trial.together(total, 16, int(16 * each))
+    return total
+
+
+def test_no_trial_begins_for_calls_that_compute() -> None:
+    trial = OverlapTrial()
+    run_alone(trial, 100_000, wall=WALL, cpu=WALL - 10 * US)
+    assert not trial.running
+
+
+def test_a_trial_begins_when_enough_calls_had_unexplained_waits() -> None:
+    trial = OverlapTrial()
+    assert run_alone(trial, 10_000) == 256
+    assert trial.running
+
+
+def test_a_window_without_them_starts_the_count_anew() -> None:
+    trial = OverlapTrial()
+    run_alone(trial, 240)
+    trial.alone(256, 16, WALL, WALL)
+    assert run_alone(trial, 10_000, total=256) == 512
+
+
+def test_more_throughput_proves_the_wait() -> None:
+    trial = OverlapTrial()
+    total = run_alone(trial, 10_000)
+    run_together(trial, WALL / 2, total)
+    assert trial.wait_ns == WALL - CPU
+
+
+def test_the_same_throughput_proves_nothing_and_the_next_trial_waits_longer_each_time() -> None:
+    trial = OverlapTrial()
+    begun = [run_alone(trial, 10_000)]
+    for _ in range(3):
+        total = run_together(trial, WALL, begun[-1])
+        assert not trial.wait_ns
+        begun.append(run_alone(trial, 10_000_000, total=total))
+    pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
+    assert pauses[0] > 4_000
+    assert pauses[1] > 1.9 * pauses[0]
+    assert pauses[2] > 1.9 * pauses[1]
+
+
+def test_the_calls_whose_threads_start_do_not_count() -> None:
+    trial = OverlapTrial()
+    total = run_alone(trial, 10_000)
+    for _ in range(4):
+        trial.together(total, 16, 16 * 100 * WALL)
+    run_together(trial, WALL / 2, total)
+    assert trial.wait_ns
+
+
+def test_another_function_under_the_name_is_tried_anew() -> None:
+    trial = OverlapTrial()
+    run_together(trial, WALL / 2, run_alone(trial, 10_000))
+    assert not trial.has_changed(1.5 * CPU)
+    assert trial.has_changed(3 * CPU)
+    assert not trial.wait_ns
+
+
+@given(st.integers(50 * US, 10 * MS), st.floats(0.05, 0.9), st.floats(0.2, 3.0))
+def test_it_stays_at_once_only_where_that_does_more(wall: int, share: float, each: float) -> None:
+    trial = OverlapTrial()
+    total = run_alone(trial, 1_000, wall=wall, cpu=int(wall * share))
+    if trial.running:
+        run_together(trial, wall * each, total)
+        if abs(each * GAIN - 1.0) > 0.01:
+            assert bool(trial.wait_ns) == (each * GAIN < 1.0)
+
+
+# ---------------------------------------------------------------------- what a profile makes of it
+
+
+class Lane:
+    """Short calls whose waits are hidden behind the GIL's: nothing of them is certain."""
+
+    def __init__(self) -> None:
+        self.profile = Profile("key", "name")
+        self.now = MS
+
+    def run(self, calls: int, *, gain: float, cpu: int = CPU, wall: int = WALL) -> None:
+        """Make calls: one at a time, or as many more a second as `gain` says where they may overlap."""
+        for _ in range(calls):
+            at_once = self.profile.kind is Kind.WAITING
+            self.now += int(wall / gain) if at_once else wall
+            self.profile.record(wall, cpu, 0, 0, wall - cpu, self.now)
+
+
+@pytest.mark.parametrize(("gain", "kind"), [(1.5, Kind.WAITING), (1.0, Kind.SHORT), (0.8, Kind.SHORT)])
+def test_short_calls_run_at_once_for_good_where_that_pays(gain: float, kind: Kind) -> None:
+    lane = Lane()
+    lane.run(2_000, gain=gain)
+    assert lane.profile.kind is kind
+
+
+def test_what_a_trial_proved_is_the_wait_that_the_policy_sees() -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5)
+    assert lane.profile.wait_mean_ns == WALL - CPU
+
+
+def test_calls_that_become_long_are_tried_no_more() -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5)
+    lane.run(2_000, gain=1.5, cpu=2 * LONG_NS, wall=2 * LONG_NS)
+    assert lane.profile.kind is Kind.LONG
+
+
+def test_calls_in_batches_are_never_tried() -> None:
+    profile = Profile("key", "name")
+    for _ in range(1_000):
+        profile.record_batch(16, 16 * 40 * US, 16 * 10 * US, 0, 30 * US)
+    assert profile.overlap is None
