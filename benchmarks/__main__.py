@@ -12,7 +12,22 @@ from benchmarks.harness import RESULTS, ChildError, Options, Report, write
 
 __all__ = ["main"]
 
-BENCHMARKS = ("dispatch", "measuring", "memory", "fairness", "gil", "loads", "echo", "mixed", "simulator")
+BENCHMARKS = (
+    "dispatch",
+    "measuring",
+    "memory",
+    "fairness",
+    "gil",
+    "cost",
+    "loads",
+    "echo",
+    "mixed",
+    "inline",
+    "isolates",
+    "placement",
+    "lost_workers",
+    "simulator",
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
 def _list() -> None:
     for name in BENCHMARKS:
         question = (importlib.import_module(f"benchmarks.{name}").__doc__ or "").splitlines()[0]
-        print(f"{name:10} {question}")
+        print(f"{name:12} {question}")
 
 
 def _plot(folder: Path) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.loads.picture import draw
 from benchmarks.loads.store import read
+from benchmarks.placement_picture import draw as draw_placement
 from benchmarks.simulator.picture import draw as draw_sizes
 
 __all__ = ["plot"]
@@ -29,6 +30,8 @@ def plot(folder: Path) -> Iterator[Path]:
     for loads in sorted(path for path in folder.glob("loads-py*") if path.is_dir()):
         # Not `with_suffix`: to that, the minor version of Python is one.
         yield draw(read(loads), folder / f"{loads.name}.svg")
+    for results in sorted(folder.glob("placement-py*.json")):
+        yield draw_placement(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
     for results in sorted(folder.glob("simulator-py*.json")):
         yield draw_sizes(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
 

@@ -3,7 +3,29 @@
 The loop runs what waits; what computes leaves it for threads that size themselves by what they do.
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts.
 
-What a call in a thread may rely on (the one placement of this version):
+Where a call runs: in a thread, unless `offload` is told otherwise. With `pure=True` it is chosen by what
+calls have cost, for each function and size of its input: on the loop, in a thread, or in an isolate, which is
+another process or a sub-interpreter. `explain` says where and why. The next two sections are what changes on
+the loop and in an isolate; the others are what a call in a thread may rely on.
+
+On the loop (`where="inline"`, or short and pure)
+    Thread: the loop's, which does nothing else meanwhile. Context variables: a copy, as in a thread.
+    Exceptions: the same. Cancelling and timeouts: a call that has begun cannot be interrupted; one that
+    waits for its turn can be cancelled and never runs. It is made within the await, without giving the
+    loop a turn. Under "auto" a call may take 100 us and all of them 1 ms of one turn of the loop, beyond
+    which they wait for the next in order; those with a timeout go to a thread instead. Only arguments of
+    exactly a built-in type tell their size; what lies inside a container is not looked at. A call that
+    takes twice as long as it may, or one of many that take longer, is counted (`overruns`), and the next
+    ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
+    these calls; the statistics of the function do. Twice: never.
+In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the way)
+    Thread: the function runs in another interpreter; its modules are imported there, once. Context
+    variables do not cross, and neither do changes to arguments. Exceptions cross by pickling, with the
+    remote traceback as their cause. What cannot be carried raises `NotPortableError`; under "auto" the
+    call is then made in a thread, for the second time if it was the result that could not, and the
+    function stays there. Cancelling and timeouts where a running call may be abandoned: a process is
+    killed, an interpreter goes on unwatched. A process that dies fails the one call it had with
+    `WorkerLostError`. Nothing else runs twice.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other,
@@ -46,7 +68,7 @@ anyio's threads
     one that the program sets meanwhile, is left alone, and so is every limiter of the program's own.
     `Runtime(govern_anyio=False)` or HYBRIDRT_GOVERN_ANYIO=0 in the environment switches it off.
 Twice
-    No call runs twice.
+    No call runs twice, apart from what is said of isolates above.
 A full queue
     `submit` raises `QueueFullError`; awaited calls wait for space in order.
 Nested waits
@@ -76,12 +98,15 @@ from hybridrt.errors import (
     RuntimeClosedError,
     WorkerLostError,
 )
+from hybridrt.explaining import explain
 from hybridrt.offload import Offloaded, offload
+from hybridrt.placements import Explanation, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
+from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
     CallEvent,
     Decision,
@@ -102,6 +127,7 @@ __all__ = [
     "AdaptiveThreadPoolExecutor",
     "CallEvent",
     "Decision",
+    "Explanation",
     "FunctionStatistics",
     "GilClass",
     "GilEvidence",
@@ -114,6 +140,8 @@ __all__ = [
     "NotPortableError",
     "OffloadTimeoutError",
     "Offloaded",
+    "PlacementReason",
+    "PlacementStatistics",
     "QueueFullError",
     "Reason",
     "RunningCall",
@@ -121,11 +149,16 @@ __all__ = [
     "RuntimeClosedError",
     "ShieldReason",
     "ShieldStatistics",
+    "SizePlacement",
     "Statistics",
+    "Trial",
+    "TrialRow",
     "WorkerLostError",
     "blocking",
     "check_cancelled",
+    "explain",
     "install",
     "offload",
     "run",
+    "trial",
 ]

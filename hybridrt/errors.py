@@ -51,7 +51,17 @@ class NotPortableError(HybridrtError):
 
 
 class WorkerLostError(HybridrtError):
-    """The worker ended in the middle of the call. The call had started; how far it came is unknown."""
+    """The worker, a thread or a process, ended in the middle of the call; how far it came is unknown.
+
+    Attributes:
+        started: Whether the call had reached the worker.
+        exitcode: Of a process: what it ended with, minus the signal that ended it; else None.
+    """
+
+    def __init__(self, message: str, *, started: bool = True, exitcode: int | None = None) -> None:
+        super().__init__(message)
+        self.started = started
+        self.exitcode = exitcode
 
 
 class LaneNestingError(HybridrtError):

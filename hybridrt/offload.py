@@ -3,84 +3,39 @@
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import dataclass, replace
-from functools import update_wrapper
+from dataclasses import replace
+from functools import partial, update_wrapper
 from types import MethodType
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_args, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from hybridrt.errors import LaneNestingError
+from hybridrt.callables import (
+    CLASSMETHOD_HIDES,
+    Binding,
+    check_function,
+    is_below_classmethod,
+    mark_as_coroutine_function,
+    peel,
+)
+from hybridrt.errors import LaneNestingError, NotPortableError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.placing import ELSEWHERE, Placing, Spot
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.functions import Profile
-from hybridrt.observe.naming import function_name, unwrap
+from hybridrt.observe.naming import function_name
+from hybridrt.observe.placement import Size, measure
+from hybridrt.options import Options, make_options, place, placed_alike
 from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.worker import current_worker
-from hybridrt.values import Where
+from hybridrt.values import Isolation, Where
 
 __all__ = ["Offloaded", "is_async", "offload"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-Binding = Literal["object", "class", "nothing"]
-"""What a function binds to as a class attribute: method, class method or static method."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How calls of one function run; see `offload`."""
-
-    pure: bool = False
-    where: Where = "auto"
-    timeout: float | None = None
-    queue_timeout: float | None = None
-    limit: int | None = None
-    lane: object = None
-    abandon_on_cancel: bool = False
-
-    def __post_init__(self) -> None:
-        if self.where not in get_args(Where):
-            raise ValueError(
-                f"where must be one of {', '.join(map(repr, get_args(Where)))}, got {self.where!r}"
-            )
-        if self.where not in ("auto", "thread"):
-            raise NotImplementedError(
-                f"where={self.where!r} is not there yet; this version runs calls in threads: use 'auto' or "
-                "'thread'"
-            )
-        for name in ("pure", "abandon_on_cancel"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
-        for name in ("timeout", "queue_timeout"):
-            _check_seconds(name, getattr(self, name))
-        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
-            raise TypeError(f"limit is a number of calls, an int or None, got {self.limit!r}")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1 or None, got {self.limit}")
-
-    @property
-    def special(self) -> bool:
-        """Tell whether anything beyond the plain path is asked for."""
-        return (
-            self.timeout is not None
-            or self.queue_timeout is not None
-            or self.limit is not None
-            or self.lane is not None
-            or self.abandon_on_cancel
-        )
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is in seconds and must be a number or None, got {value!r}")
-    if not value >= 0:
-        raise ValueError(f"{name} is in seconds and must be >= 0 or None, got {value!r}")
 
 
 class Offloaded(Generic[P, R]):
@@ -98,21 +53,27 @@ class Offloaded(Generic[P, R]):
         binding: Binding = "object",
         head: tuple[Any, ...] = (),
         limiter: Gate | None = None,
+        placing: Placing | None = None,
     ) -> None:
         self._fn = fn
         self._binding = binding
         self._options = options
         self._special = options.special
+        self._placing = place(fn, options) if placing is None else placing
         self._head = head
         self._profile: Profile | None = None
         self._limiter = limiter
         if limiter is None and options.limit is not None:
             self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
         update_wrapper(self, fn)
-        _mark_as_coroutine_function(self)
+        mark_as_coroutine_function(self)
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run the function off the loop and return what it returns."""
+        """Run the function where it is cheapest, and return what it returns."""
+        if self._placing is not None:
+            port, placed = current_port(), self._head + args if self._head else args
+            value = self._placing.run_inline(port, placed, kwargs)
+            return value if value is not ELSEWHERE else await self._run_placed(port, placed, kwargs)  # type: ignore[no-any-return]
         call = self._make(current_port(), self._head + args if self._head else args, kwargs)
         try:
             if self._special:
@@ -131,15 +92,18 @@ class Offloaded(Generic[P, R]):
         """Return the same function with other options."""
         self._check_class()
         limiter = None if "limit" in changes else self._limiter
-        chosen = _options(replace, self._options, changes)
-        return Offloaded(self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter)
+        chosen = make_options(replace, self._options, changes)
+        placing = self._placing if placed_alike(chosen, self._options) else None
+        return Offloaded(
+            self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, placing=placing
+        )
 
     def _check_class(self) -> None:
         """Refuse to work without the class that `@classmethod` above us keeps from us on 3.13 and later.
 
         There it binds like a method, whose attributes are those of the unbound function.
         """
-        if _CLASSMETHOD_HIDES and not self._head and _is_below_classmethod(self):
+        if CLASSMETHOD_HIDES and not self._head and is_below_classmethod(self):
             raise TypeError(
                 f"{function_name(self._fn)} is offloaded below @classmethod, which on this version of Python "
                 "hides the class from .sync and .options; write @offload above @classmethod"
@@ -184,7 +148,60 @@ class Offloaded(Generic[P, R]):
 
     async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's port."""
+        if self._placing is not None:
+            placed = self._head + args
+            value = self._placing.run_inline(port, placed, kwargs)
+            return value if value is not ELSEWHERE else await self._run_placed(port, placed, kwargs)
         call = self._make(port, self._head + args, kwargs)
+        try:
+            if self._special:
+                return await self._run_specially(call)
+            call.pool.push(call)
+            return await call
+        finally:
+            del call
+
+    async def _run_placed(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call that may not run on the loop now: in its next turn, in an isolate or in a thread."""
+        placing, size = self._placing, measure(args, kwargs)
+        assert placing is not None
+        spot = placing.spot(size)
+        if not self._special and placing.waits_for_turn(port, spot, size):
+            room = max(1, spot.longest_ns)
+            await port.turn.wait(room)
+            value = placing.run_inline(port, args, kwargs, room)
+            if value is not ELSEWHERE:
+                return value
+        if placing.choose(spot) == "isolate":
+            try:
+                return await self._run_carried(port, spot, size, args, kwargs)
+            except NotPortableError as error:
+                if placing.forced is not None:
+                    raise
+                placing.stay(error)
+        call = self._make(port, args, kwargs)
+        call.fn = partial(placing.work, spot, size, port, call.profile)
+        try:
+            return await self._run(call)
+        finally:
+            del call
+
+    async def _run_carried(
+        self, port: Port, spot: Spot, size: Size, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Run a call in an isolate."""
+        # Not at the top: it loads what starts processes, which few programs need.
+        from hybridrt.loop.isolated import isolated_call
+
+        assert self._placing is not None
+        note = partial(self._placing.crossed, spot, size, port, port.pool.profiles.of(self._fn))
+        call = isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
+        try:
+            return await self._run(call)
+        finally:
+            del call
+
+    async def _run(self, call: LoopCall) -> Any:
         try:
             if self._special:
                 return await self._run_specially(call)
@@ -210,7 +227,7 @@ class Offloaded(Generic[P, R]):
 
     async def _run_specially(self, call: LoopCall) -> Any:
         options, loop = self._options, call.get_loop()
-        call.gates = self._gates()
+        call.gates = self._gates() + call.gates
         call.abandon_on_cancel = options.abandon_on_cancel
         call.pool.push(call)
         timers = []
@@ -242,30 +259,6 @@ class Offloaded(Generic[P, R]):
 Q = ParamSpec("Q")
 
 
-_CLASSMETHOD_HIDES = sys.version_info >= (3, 13)
-
-
-def _is_below_classmethod(offloaded: Offloaded[..., Any]) -> bool:
-    """Tell whether a class of a module has the function as a class method; others are not found."""
-    *path, name = getattr(offloaded, "__qualname__", "").split(".")
-    owner: Any = sys.modules.get(offloaded.__module__) if path else None
-    for part in path:
-        owner = getattr(owner, part, None)
-    found = getattr(owner, "__dict__", {}).get(name)
-    return isinstance(found, classmethod) and found.__func__ is offloaded
-
-
-def _options(make: Callable[..., Options], *args: Any) -> Options:
-    """Make options from names, with an error that lists the names there are."""
-    *rest, changes = args
-    unknown = set(changes) - set(Options.__slots__)
-    if unknown:
-        raise TypeError(
-            f"offload has no option {', '.join(sorted(unknown))}; it has {', '.join(Options.__slots__)}"
-        )
-    return make(*rest, **changes)
-
-
 @overload
 def offload(fn: Callable[P, R], /) -> Offloaded[P, R]: ...
 @overload
@@ -280,6 +273,7 @@ def offload(
     limit: int | None = ...,
     lane: object = ...,
     abandon_on_cancel: bool = ...,
+    isolation: Isolation = ...,
 ) -> Offloaded[P, R]: ...
 @overload
 def offload(
@@ -291,25 +285,31 @@ def offload(
     limit: int | None = ...,
     lane: object = ...,
     abandon_on_cancel: bool = ...,
+    isolation: Isolation = ...,
 ) -> Callable[[Callable[P, R]], Offloaded[P, R]]: ...
 def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Run calls of a synchronous function off the event loop.
+    """Run calls of a synchronous function where they are cheapest and do not stop the event loop.
 
-    Use it for parsing, tokenising, embedding, scoring, serialising, and blocking calls. Do not use
-    it for functions of a few microseconds (one hand-over costs some 25 to 150 us when made alone),
-    and do not expect a thread to help against a single C call that holds the GIL (`json.loads` of
-    megabytes): the loop stands still for its length, in whatever thread it runs.
+    Use it for parsing, tokenising, embedding, scoring, serialising, and blocking calls. Without `pure`
+    they run in threads: do not use that for functions of a few microseconds (one hand-over costs some 25
+    to 150 us when made alone), and do not expect it to help against a single C call that holds the GIL
+    (`json.loads` of megabytes), for whose length the loop stands still whatever thread it runs in.
+
+    A `pure` function runs on the loop while its calls with inputs of that size take less than 100 us, in
+    an isolate (another process, or a sub-interpreter) once that is measured to cost less than a thread,
+    and in a thread otherwise. `explain(fn)` says where and why; `help(hybridrt)` has what each place means
+    for context variables, cancelling, timeouts and exceptions.
 
     All times are in seconds. Inside a `Runtime` calls run on its executor, elsewhere on one private
-    executor shared by all loops; the loop's default executor is left alone. Each call runs in a copy
-    of the caller's context variables. An exception arrives as it was raised; `StopIteration` as the
-    cause of a `RuntimeError`.
+    executor shared by all loops; the loop's default executor is left alone.
 
     Args:
         fn: The function; a coroutine function or generator function is refused.
-        pure: It shares no state, its arguments can be pickled, and it may run elsewhere and twice.
-            Accepted; calls run in threads in this version.
-        where: "auto" or "thread", which mean the same in this version.
+        pure: It shares no state, its arguments and its result can be pickled, and it may run on the loop,
+            elsewhere, and twice.
+        where: "auto": threads, or for a `pure` function the cheapest place. "thread". "inline": every call
+            on the loop, however long it takes; none of the options below goes with it. "isolate": every
+            call of a `pure` function in an isolate.
         timeout: From call to result. When it is over, `OffloadTimeoutError` is raised; a queued
             call is removed, a running one is abandoned: it goes on, its result is dropped. None: no
             limit. 0: only a result that is there already would do.
@@ -319,7 +319,11 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
             function and loop. For things that are not thread-safe.
         abandon_on_cancel: What cancelling does to a running call. False: the await ends when the
             call ends, then raises `CancelledError`. True: it raises at once and the call goes on
-            unwatched. A queued call is removed at once and never runs, either way.
+            unwatched, or is killed with its process. A queued call is removed at once and never runs,
+            either way.
+        isolation: What an isolated call runs in. "auto": a sub-interpreter on Python 3.14 and later, unless
+            an extension module refuses those, else a process. "process": a crash takes the process and
+            nothing else. "interpreter": a crash there takes the whole program.
 
     Returns:
         An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`.
@@ -329,7 +333,7 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     Raises:
         TypeError: `fn` cannot be offloaded, or an option is unknown or of the wrong type.
-        ValueError: An option is out of its range.
+        ValueError: An option is out of its range, or does not go with another.
         NotImplementedError: `where` names a placement of a later version.
 
     Example:
@@ -339,47 +343,14 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         >>> count_words.sync("two words")
         2
     """
-    chosen = _options(Options, options)
+    chosen = make_options(Options, options)
     if fn is None:
         return lambda fn: offload(fn, **options)
-    fn, binding = _peel(fn)
-    _check_function(fn)
-    return Offloaded(fn, chosen, binding=binding)
-
-
-def _peel(fn: Any) -> tuple[Any, Binding]:
-    """Return the function that a class or static method is made of, and what it binds to."""
-    if isinstance(fn, classmethod):
-        return fn.__func__, "class"
-    return (fn.__func__, "nothing") if isinstance(fn, staticmethod) else (fn, "object")
-
-
-def _check_function(fn: Any) -> None:
+    fn, binding = peel(fn)
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
-    if not callable(fn):
-        raise TypeError(f"offload needs a synchronous function, got {fn!r}")
-    inner = unwrap(fn)
-    for candidate in (inner, type(inner).__call__):
-        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
-            raise TypeError(
-                f"offload needs a synchronous function, got the coroutine function {fn!r}; "
-                "await it on the loop, and offload the computing part that it calls"
-            )
-        if inspect.isgeneratorfunction(candidate):
-            raise TypeError(f"offload cannot run the generator function {fn!r} yet; return a list instead")
-
-
-async def _as_coroutine_function() -> None:
-    """Lends its code flags to offloaded functions: `inspect` on 3.11 goes by them alone."""
-
-
-def _mark_as_coroutine_function(target: Any) -> None:
-    """Make `inspect`, asyncio and frameworks see an async function."""
-    for name, value in (("__name__", "offloaded"), ("__defaults__", None), ("__kwdefaults__", None)):
-        if not hasattr(target, name):
-            setattr(target, name, value)
-    target.__code__ = _as_coroutine_function.__code__
+    check_function(fn)
+    return Offloaded(fn, chosen, binding=binding)
 
 
 def is_async(fn: Any) -> bool:

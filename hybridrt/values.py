@@ -10,12 +10,15 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
+from hybridrt.placements import PlacementStatistics
+
 __all__ = [
     "CallEvent",
     "Decision",
     "FunctionStatistics",
     "GilClass",
     "GilEvidence",
+    "Isolation",
     "Kind",
     "LimiterStatistics",
     "LoopDelay",
@@ -30,6 +33,7 @@ __all__ = [
 
 PolicyName = Literal["demand", "paper"]
 Where = Literal["auto", "inline", "thread", "isolate", "cluster"]
+Isolation = Literal["auto", "process", "interpreter"]
 
 
 class Kind(StrEnum):
@@ -153,6 +157,7 @@ class FunctionStatistics:
         cpu: CPU time of the worker thread.
         queue_wait: From submission to start.
         beta: Raw blocking ratio, 1 - cpu/wall, time-weighted; None before the first call ends.
+        placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
     """
 
     name: str
@@ -166,6 +171,7 @@ class FunctionStatistics:
     beta_corrected: float | None = None
     gil: GilClass = GilClass.UNKNOWN
     evidence: GilEvidence = GilEvidence()
+    placement: PlacementStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +195,11 @@ class RunningCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopDelay:
-    """Lateness of a timer on the loop, weighted by time, over the last `window` seconds."""
+    """Lateness of a timer on the loop, weighted by time, over the last `window` seconds.
+
+    It fires every 10 ms beside calls, every 200 ms on a loop that has other things to do, and every 500 ms
+    on one that rests, so a shorter stall that ends a rest may go unseen.
+    """
 
     p50: float
     p99: float

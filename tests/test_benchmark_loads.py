@@ -274,8 +274,10 @@ def test_rag_asks_a_server_that_ends_with_it() -> None:
 def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = {"headline": 0.2, "other": 0.2, "sweep": 0.05, "warmup": 0.02, "once": 0.05, "sizes": (1,)}
-    monkeypatch.setattr(plan, "QUICK", plan.Timing(pairs=1, **short))
+    timing = plan.Timing(
+        pairs=1, headline=0.2, other=0.2, fixed=0.2, sweep=0.05, warmup=0.02, once=0.05, sizes=(1,)
+    )
+    monkeypatch.setattr(plan, "QUICK", timing)
     monkeypatch.setattr(running, "default_size", lambda: 1)
     monkeypatch.setattr(running, "ALTERNATIVES", {})
     command = ["loads", "--quick", "--only", "compute", "--out", str(tmp_path)]

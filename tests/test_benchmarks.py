@@ -188,3 +188,13 @@ def test_a_sleeper_tells_a_free_gil_from_a_taken_one() -> None:
         found[work] = spawn(Candidate(name=work, job="gil", arguments=arguments))
     assert found["zlib"]["free"] > 0.5 > found["bytecode"]["free"]
     assert found["bytecode"]["work"] > 0
+
+
+def test_the_cost_of_the_governor_and_of_an_idle_runtime_is_told() -> None:
+    timing = {"seconds": 0.1, "warmup": 0.1}
+    found = {}
+    for job in ("idle", "92 calls that wait 50 ms"):
+        found[job] = spawn(Candidate(name=job, job="cost", arguments={"job": job, **timing}))
+    assert found["idle"]["cpu"] > 0
+    assert found["92 calls that wait 50 ms"]["governor"] > 0
+    assert found["92 calls that wait 50 ms"]["running"] > 0

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = "hybridrt"
 ORDER = (
     "errors",
+    "placements",
     "values",
     "clock",
     "measure",
@@ -20,10 +21,14 @@ ORDER = (
     "control",
     "pool",
     "loop",
+    "options",
+    "callables",
     "offload",
+    "explaining",
     "agents",
     "runtime",
     "runner",
+    "trial",
     "integrations",
     "cli",
     "testing",

@@ -34,6 +34,7 @@ class LoopCall(Call, asyncio.Future[Any]):
     patient = True
     abandon_on_cancel = False
     cancel_message: Any = None
+    when_abandoned = "its thread is abandoned"
     outlet: Outlet
 
     def cancel(self, msg: Any = None) -> bool:
@@ -63,7 +64,7 @@ class LoopCall(Call, asyncio.Future[Any]):
             )
         elif abandon(self):
             self._fail(
-                f"{name} still ran after its timeout of {timeout} s; its thread is abandoned", started=True
+                f"{name} still ran after its timeout of {timeout} s; {self.when_abandoned}", started=True
             )
 
     def expire_in_queue(self, queue_timeout: float) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 
+from hybridrt.loop.inline import Turn
 from hybridrt.loop.outlet import forget_closed, outlet_of
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.pool import Pool
@@ -22,7 +23,10 @@ class Port:
         pool: The pool to use instead of the executor's own; for tests.
     """
 
-    __slots__ = ("__weakref__", "copies_context", "executor", "loop", "outlet", "pool")
+    __slots__ = (
+        "__weakref__", "copies_context", "cpu_ns", "executor", "loop", "outlet", "placed", "pool", "turn",
+        "wall_ns",
+    )  # fmt: skip
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, executor: AdaptiveThreadPoolExecutor, pool: Pool | None = None
@@ -32,6 +36,10 @@ class Port:
         self.pool: Pool = executor._pool if pool is None else pool
         self.copies_context = executor._copies_context
         self.outlet = outlet_of(loop)
+        self.turn = Turn(loop)
+        self.placed = self.pool.placed
+        clock = self.pool.interpreter.clock
+        self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
 
 
 class _Here(threading.local):

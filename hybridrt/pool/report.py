@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
 
 from hybridrt.observe.functions import blocking_ratio
+from hybridrt.placements import PlacementStatistics
 from hybridrt.pool.lock import patiently
-from hybridrt.values import RunningCall, Statistics
+from hybridrt.values import FunctionStatistics, RunningCall, Statistics
 
 if TYPE_CHECKING:
     from hybridrt.pool.call import Call
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["pool_statistics"]
+__all__ = ["Placed", "pool_statistics"]
+
+
+class Placed(Protocol):
+    """Chooses where the calls of one function run."""
+
+    def statistics(self) -> PlacementStatistics:
+        """Return what it has chosen, and why."""
+        ...
 
 
 def pool_statistics(pool: Pool, policy: str) -> Statistics:
@@ -24,7 +34,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         # A worker begins and ends a call without the lock: `call` is read once.
         calls = [(worker, worker.call) for worker in pool.crew.workers]
         running = [_running(worker, call, now) for worker, call in calls if call is not None]
-        functions = pool.profiles.snapshot()
+        functions = _with_placements(pool, pool.profiles.snapshot())
         queued = pool.admission.counts() | {
             "resolve": len(pool.resolve_lane),
             "gated": len(pool.at_gates),
@@ -54,6 +64,14 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
             governor_error=pool.interpreter.governor.error,
             shield=pool.shield.statistics_locked(),
         )
+
+
+def _with_placements(pool: Pool, functions: list[FunctionStatistics]) -> list[FunctionStatistics]:
+    """Add where calls run; functions that ran on the loop alone get a row of their own."""
+    rows = {function.name: function for function in functions}
+    for name, (profile, placed) in tuple(pool.placed.items()):
+        rows[name] = replace(rows.get(name) or profile.summary(), placement=placed.statistics())
+    return list(rows.values())
 
 
 def _running(worker: Worker, call: Call, now_ns: int) -> RunningCall:

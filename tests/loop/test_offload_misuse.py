@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import AsyncIterator, Iterator
 from functools import partial, wraps
 from typing import Any
@@ -126,10 +127,49 @@ def test_an_option_out_of_range_is_told_at_once(option: str, value: object) -> N
         offload(**{option: value})
 
 
-@pytest.mark.parametrize("where", ["inline", "isolate", "cluster"])
-def test_a_placement_of_a_later_version_says_so(where: str) -> None:
-    with pytest.raises(NotImplementedError, match=rf"where='{where}' is not there yet.*'auto' or 'thread'"):
-        offload(where=where)
+def test_a_placement_of_a_later_version_says_so() -> None:
+    with pytest.raises(
+        NotImplementedError, match=r"where='cluster' is not there yet; use 'isolate'.*'thread'"
+    ):
+        offload(where="cluster")
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("timeout", 1.0), ("timeout", 0), ("queue_timeout", 1.0), ("limit", 2), ("lane", "a"),
+     ("abandon_on_cancel", True)],
+)  # fmt: skip
+def test_a_call_that_runs_at_once_takes_no_option_of_a_queue(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=rf"so {option} has no meaning .*got {option}=.*where='thread'"):
+        offload(where="inline", **{option: value})
+
+
+def test_an_isolated_function_has_to_be_declared_pure() -> None:
+    with pytest.raises(ValueError, match=r"where='isolate' needs pure=True"):
+        offload(where="isolate")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"pure": True, "where": "thread"}, {"pure": True, "where": "inline"}]
+)
+def test_isolation_is_refused_where_nothing_is_isolated(options: dict[str, Any]) -> None:
+    with pytest.raises(
+        ValueError, match=r"got isolation='process' with .*which never isolates; use pure=True"
+    ):
+        offload(isolation="process", **options)
+
+
+def test_an_unknown_isolation_is_told_with_those_there_are() -> None:
+    with pytest.raises(
+        ValueError, match=r"isolation must be one of 'auto', 'process', 'interpreter', got 'fork'"
+    ):
+        offload(isolation="fork", pure=True)  # type: ignore[call-overload]  # the mistake under test
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="there interpreters can be had")
+def test_an_interpreter_is_refused_where_there_are_none() -> None:
+    with pytest.raises(ValueError, match=r"needs Python 3\.14 or later.*use 'auto' or 'process'"):
+        offload(isolation="interpreter", pure=True)
 
 
 @pytest.mark.parametrize("value", [0, 0.0, 1, math.inf, None])

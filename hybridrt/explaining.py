@@ -1,0 +1,219 @@
+"""`explain`: where a function runs, why, and what it would cost elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hybridrt.control.placement import Evidence, Machine, Prices, price
+from hybridrt.loop.port import current_port
+from hybridrt.observe.naming import identify
+from hybridrt.offload import Offloaded
+from hybridrt.placements import (
+    Explanation,
+    Placement,
+    PlacementReason,
+    PlacementStatistics,
+    SizePlacement,
+    time_text,
+)
+from hybridrt.pool.interpreter import Interpreter, shared
+from hybridrt.pool.pool import Pool
+from hybridrt.pool.report import pool_statistics
+from hybridrt.values import FunctionStatistics, GilClass, Kind
+
+__all__ = ["explain"]
+
+_SHORT = 100e-6
+"""Seconds of a call that would run on the loop if it were pure: the longest that may."""
+_FELT = 1e-3
+"""Seconds from which a call that keeps the GIL is felt by the loop."""
+
+
+def explain(fn: Callable[..., Any]) -> Explanation:
+    """Tell where calls of a function run, why, and what they would cost elsewhere.
+
+    Use it to find out what `@offload` does with a function, and whether declaring it `pure` would help.
+    It goes by the calls so far, on the running loop's executor or, elsewhere, on the one that has seen
+    most of them.
+
+    Args:
+        fn: An offloaded function, or a plain one that was offloaded or submitted.
+
+    Example:
+        >>> def count_words(text: str) -> int:
+        ...     return len(text.split())
+        >>> print(explain(count_words).advice)
+        It has not been called yet, so nothing is known.
+    """
+    offloaded = fn if isinstance(fn, Offloaded) else None
+    name = identify(fn if offloaded is None else offloaded._fn)[1]
+    rows = [
+        (row, pool) for pool in _pools() for row in pool_statistics(pool, "").functions if row.name == name
+    ]
+    row, pool = max(rows, key=lambda found: _calls(found[0]), default=(None, None))
+    placement = None if row is None else row.placement
+    pure = placement is not None
+    if offloaded is not None:
+        pure = offloaded._options.pure
+        placement = None if offloaded._placing is None else offloaded._placing.statistics()
+    return _explain(name, pure, row, placement, shared if pool is None else pool.interpreter)
+
+
+def _pools() -> Iterator[Pool]:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        yield from tuple(shared.pools)
+    else:
+        yield current_port().pool
+
+
+def _calls(row: FunctionStatistics | None, placement: PlacementStatistics | None = None) -> int:
+    if row is None:
+        return 0
+    placement = placement or row.placement
+    return row.calls + (0 if placement is None else placement.inline_calls + placement.isolate_calls)
+
+
+def _explain(
+    name: str,
+    pure: bool,
+    row: FunctionStatistics | None,
+    placement: PlacementStatistics | None,
+    interpreter: Interpreter,
+) -> Explanation:
+    size = _size(row, placement, interpreter)
+    return Explanation(
+        name=name,
+        pure=pure,
+        where=size.where,
+        reason=size.reason,
+        gil=GilClass.UNKNOWN if row is None else row.gil,
+        gil_share=None if row is None else _gil_share(row),
+        calls=_calls(row, placement),
+        wall=_wall(row, placement),
+        cpu=row.cpu / row.calls if row is not None and row.calls else None,
+        inline=size.inline,
+        thread=size.thread,
+        isolate=size.isolate,
+        isolate_tried=size.tried,
+        overruns=0 if placement is None else placement.overruns,
+        advice=_advise(row, placement, size, pure),
+        sizes=() if placement is None else placement.sizes,
+    )
+
+
+def _wall(row: FunctionStatistics | None, placement: PlacementStatistics | None) -> float | None:
+    if row is not None and row.calls:
+        return row.wall / row.calls
+    if placement is not None and placement.inline_calls:
+        return placement.inline_wall / placement.inline_calls
+    return None
+
+
+def _gil_share(row: FunctionStatistics) -> float | None:
+    seen = row.evidence
+    looks = seen.free + seen.yielded + seen.held
+    return (seen.yielded + seen.held) / looks if looks >= 4 else None
+
+
+def _size(
+    row: FunctionStatistics | None, placement: PlacementStatistics | None, interpreter: Interpreter
+) -> SizePlacement:
+    """Return what is known of the most used size; estimates for a function that is not placed."""
+    if placement is not None and placement.sizes:
+        return placement.sizes[0]
+    forced = placement is not None
+    where: Placement = "inline" if forced else "thread"
+    prices = Prices(inline=None, thread=None, isolate=None)
+    if row is not None and row.calls:
+        prices = price(_estimate(row), Machine(cores=interpreter.cores, gil=interpreter.gil))
+    return SizePlacement(
+        size_max=None,
+        number_max=None,
+        where=where,
+        reason=PlacementReason.FORCED if forced else PlacementReason.NOT_PURE,
+        calls=0 if row is None else row.calls,
+        inline=None if prices.inline is None else prices.inline / 1e9,
+        thread=None if prices.thread is None else prices.thread / 1e9,
+        isolate=None if prices.isolate is None else prices.isolate / 1e9,
+        tried=False,
+    )
+
+
+def _estimate(row: FunctionStatistics) -> Evidence:
+    """Return the evidence that the statistics of a function hold; sizes and carrying are not in them."""
+    cpu_ns, wall_ns = row.cpu / row.calls * 1e9, row.wall / row.calls * 1e9
+    waits = row.kind is Kind.WAITING
+    return Evidence(
+        calls=row.calls,
+        measured=row.calls,
+        cpu_ns=cpu_ns,
+        wait_ns=wall_ns - cpu_ns if waits else 0.0,
+        blocked_ns=wall_ns - cpu_ns if waits else 0.0,
+        longest_ns=wall_ns if waits else cpu_ns,
+        small=True,
+        carries=True,
+        portable=True,
+        classed=row.gil is not GilClass.UNKNOWN,
+        holds=row.gil is GilClass.HOLDS,
+        parallel=row.kind is Kind.FREE,
+        waits=waits,
+    )
+
+
+def _advise(
+    row: FunctionStatistics | None, placement: PlacementStatistics | None, size: SizePlacement, pure: bool
+) -> str:
+    if _calls(row, placement) == 0:
+        return "It has not been called yet, so nothing is known."
+    if placement is not None:
+        return _reason_in_words(size, placement)
+    assert row is not None
+    return _advise_thread(row, pure)
+
+
+def _advise_thread(row: FunctionStatistics, pure: bool) -> str:
+    """Say what a thread does for a function that runs in threads alone, and what to do about it."""
+    cpu = row.cpu / row.calls
+    remedy = "leave where='thread' out" if pure else "declare it pure=True"
+    if row.gil is GilClass.HOLDS:
+        return f"It {_holding(row, cpu)}; {remedy} to move it out; a thread does not help."
+    if row.kind is Kind.WAITING:
+        return "It mostly waits, which threads are for."
+    if row.kind is Kind.FREE:
+        return "It leaves the GIL to others while it computes, so threads use all cores."
+    if row.wall / row.calls <= _SHORT:
+        took = time_text(row.wall / row.calls)
+        return f"It takes {took}, hardly more than handing it to a thread; {remedy} to run it on the loop."
+    if cpu >= _FELT:
+        took = time_text(cpu)
+        return f"It computes for {took} with the GIL, one call at a time; {remedy} to use more cores."
+    return "A thread is right: it is too long for the loop, and too short to be carried elsewhere."
+
+
+def _holding(row: FunctionStatistics, cpu: float) -> str:
+    share = _gil_share(row)
+    return f"holds the GIL {'most' if share is None else f'{100 * share:.0f} %'} of its {time_text(cpu)}"
+
+
+_WORDS = {
+    PlacementReason.FORCED: "`where` says so.",
+    PlacementReason.LEARNING: "Too few of its calls have been measured yet.",
+    PlacementReason.SHORT: "It is over before a thread would have it.",
+    PlacementReason.OVERRUN: "It took longer on the loop than it may; the next calls go to a thread.",
+    PlacementReason.RELEASES_GIL: "It leaves the GIL to others while it computes, so threads use all cores.",
+    PlacementReason.WAITS: "It mostly waits, which threads are for.",
+    PlacementReason.HOLDS_GIL: "It holds the GIL until it returns, which stops the loop in any thread.",
+    PlacementReason.SHARES_GIL: "It computes with the GIL, so threads run one call at a time.",
+    PlacementReason.CARRYING: "Carrying its arguments and result elsewhere costs more than it gains.",
+    PlacementReason.TRIAL: "It is tried there to learn what carrying costs.",
+}
+
+
+def _reason_in_words(size: SizePlacement, placement: PlacementStatistics) -> str:
+    if size.reason is PlacementReason.NOT_PORTABLE:
+        return f"It cannot be carried elsewhere: {placement.not_portable}"
+    return _WORDS[size.reason]

@@ -1,0 +1,89 @@
+"""Calls that run on the loop: how much of its turn they may take, and who waits for the next one.
+
+Everything here happens on the loop's own thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from hybridrt.measure.gil import blocks
+
+__all__ = ["MARK_NS", "NOTICE_NS", "TURN_NS", "Turn"]
+
+TURN_NS = 1_000_000
+"""What calls inline may take of one turn of the loop in sum: half of the default `loop_delay_target`."""
+NOTICE_NS = 100_000
+"""From which sum on the end of the turn is waited for. A call of the loop for each turn would cost as much
+as a short call does; what was spent in earlier turns counts until then, so the sum is never too low."""
+MARK_NS = 30_000
+"""How old the last look at the thread may be at the start of a call. A look costs most of a microsecond, so
+calls in a row go without; what one computed is known to this much, which decides no more than whether it was
+an overrun."""
+
+
+class Turn:
+    """One turn of a loop after the other.
+
+    Args:
+        loop: The loop.
+
+    Attributes:
+        spent_ns: What calls inline have taken, of this turn and at most a little of earlier ones, and the
+            room of those that go on now.
+        marked_ns: When the thread's CPU clock was last read,
+        marked_cpu_ns: and what it said.
+    """
+
+    __slots__ = (
+        "_loop",
+        "_marked_blocks",
+        "_scheduled",
+        "_waiting",
+        "marked_cpu_ns",
+        "marked_ns",
+        "spent_ns",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.spent_ns = self.marked_ns = self.marked_cpu_ns = 0
+        self._marked_blocks: int | None = None
+        self._scheduled = False
+        self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
+
+    def notice(self) -> None:
+        """Hear of the end of the turn: much of it is spent."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._begin)
+
+    def mark(self, wall_ns: int, cpu_ns: int) -> None:
+        """Note the clocks before a call, and how often the thread has waited for anything."""
+        self.marked_ns, self.marked_cpu_ns, self._marked_blocks = wall_ns, cpu_ns, blocks()
+
+    def waits(self) -> int | None:
+        """Return how often the thread has waited since, for the GIL or anything; None where nobody counts."""
+        count = blocks()
+        return None if count is None or self._marked_blocks is None else count - self._marked_blocks
+
+    async def wait(self, expected_ns: int) -> None:
+        """Wait, in order, for a turn that has room for a call of this length; the room is taken."""
+        future = self._loop.create_future()
+        self._waiting.append((future, expected_ns))
+        await future
+
+    def _begin(self) -> None:
+        """A turn begins: let as many go on as it has room for; the others get the next one."""
+        room = 0
+        while self._waiting and room < TURN_NS:
+            future, expected_ns = self._waiting.popleft()
+            if not future.done():  # else its task was cancelled
+                room += expected_ns
+                future.set_result(None)
+        # Those that go on run a turn later: newcomers must not take their room meanwhile.
+        self.spent_ns = room
+        self._scheduled = bool(room)
+        if self._scheduled:
+            self._loop.call_soon(self._begin)

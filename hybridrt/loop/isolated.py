@@ -1,0 +1,108 @@
+"""Calls that run in isolates, as a coroutine awaits them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.port import Port
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.naming import identify
+from hybridrt.pool.call import QUEUED
+from hybridrt.pool.isolates.carrier import Carrier, crew_for
+from hybridrt.pool.isolates.child import inside
+from hybridrt.pool.isolates.crew import Crew, processes, used_by
+from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.profile import IsolateProfile
+from hybridrt.pool.isolates.reference import refer
+from hybridrt.pool.pool import Pool
+
+__all__ = ["IsolatedCall", "Isolation", "isolated_call"]
+
+Isolation = Literal["auto", "process", "interpreter"]
+
+
+class IsolatedCall(LoopCall):
+    """A call in an isolate: abandoning it stops its process."""
+
+    carrier: Carrier
+    crew: Crew
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Cancel as every call; one that may be abandoned while it runs is stopped."""
+        cancelled = super().cancel(msg)
+        self._stop_if_abandoned()
+        return cancelled
+
+    def expire(self, timeout: float) -> None:
+        """The call's time is up: withdraw it, or stop it."""
+        super().expire(timeout)
+        self._stop_if_abandoned()
+
+    def give_up(self, error: BaseException) -> None:
+        """Nobody will wait for the call any more: fail now and stop it."""
+        super().give_up(error)
+        self._stop_if_abandoned()
+
+    def _stop_if_abandoned(self) -> None:
+        if self.abandoned:
+            self.carrier.stop()
+
+
+def isolated_call(
+    port: Port,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    isolation: Isolation = "auto",
+    on_crossing: Callable[[Crossing], object] | None = None,
+) -> LoopCall:
+    """Make, and do not push, a call that runs in another interpreter.
+
+    Inside an isolate it is a call in a thread: nothing is carried any further from there.
+
+    Args:
+        port: Through which it goes out.
+        fn: The function, without what wraps it.
+        args: Positional arguments; they must not change until the call has ended.
+        kwargs: Keyword arguments.
+        isolation: "process", "interpreter", or "auto" for the latter where there are any.
+        on_crossing: Hears, in the worker thread, what a call cost that returned or raised.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+    if inside():
+        return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
+    reference = refer(fn)
+    crew = crew_for(reference, isolation)
+    used_by(port.pool)
+    call = IsolatedCall(loop=port.loop)
+    call.carrier, call.crew = Carrier(reference, crew, on_crossing), crew
+    call.gates = (crew.gate,)
+    call.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
+    return _ready(call, port, call.carrier, args, kwargs, _profile(port.pool, fn, crew))
+
+
+def _ready(
+    call: LoopCall,
+    port: Port,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    profile: Profile,
+) -> LoopCall:
+    call.state = QUEUED
+    call.fn, call.args, call.kwargs = fn, args, kwargs
+    call.context = None  # context variables do not cross
+    call.outlet, call.pool, call.profile = port.outlet, port.pool, profile
+    return call
+
+
+def _profile(pool: Pool, fn: Callable[..., Any], crew: Crew) -> Profile:
+    """Return the profile of the function in this kind of isolate, beside that of its calls in threads."""
+    code = getattr(fn, "__code__", None)
+    name = "process" if crew is processes else "interpreter"
+    key = (name, identify(fn)[0] if code is None else code)
+    return pool.profiles.under(key, lambda: IsolateProfile(key, f"{identify(fn)[1]} [{name}]"))

@@ -1,0 +1,327 @@
+"""Where each call of one function runs: the figures, the choice made of them, and the run on the loop.
+
+One `Placing` belongs to one function, whatever loops and executors its calls come from. Calls that ran in a
+worker or an isolate are booked under its lock, in their thread. A call on the loop books itself without it:
+the counts of two loops may lose one another, and no choice depends on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
+from hybridrt.errors import NotPortableError
+from hybridrt.loop.inline import MARK_NS, NOTICE_NS, TURN_NS
+from hybridrt.measure.gil import switch_interval_ns
+from hybridrt.observe.placement import INLINE_MAX_NS, UNSIZED, Figures, Overruns, Size, measure
+from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
+from hybridrt.pool.lock import patiently
+from hybridrt.values import GilClass, Kind
+
+if TYPE_CHECKING:
+    from hybridrt.loop.port import Port
+    from hybridrt.observe.functions import Profile
+    from hybridrt.pool.isolates.crossing import Crossing
+
+__all__ = ["ELSEWHERE", "Placing", "Spot"]
+
+ELSEWHERE: Any = object()
+"""What `run_inline` returns of a call that it did not run."""
+_SPOTS_MAX = 256
+"""Sizes told apart; numbers of any magnitude could make more."""
+_OFTEN = 8
+"""The first calls of a size are all judged, then one in so many."""
+_placings: WeakSet[Placing] = WeakSet()
+
+
+class Spot(Figures):
+    """What is known about inputs of one size, and where they run.
+
+    Attributes:
+        carried_cold: Calls for which an isolate was started; their times tell nothing.
+        inline: They may run on the loop.
+        standing: Where they run, and why.
+        retried_at: `standing.again_at` of the last time when the other place was tried again.
+    """
+
+    __slots__ = ("carried_cold", "inline", "key", "retried_at", "standing")
+
+    def __init__(self, key: int, standing: Standing) -> None:
+        super().__init__()
+        self.key = key
+        self.standing = standing
+        self.inline = False
+        self.retried_at = 0
+        self.carried_cold = 0
+
+    @property
+    def size_max(self) -> int | None:
+        """The largest size of the class; None where sizes cannot be told."""
+        return None if self.key == UNSIZED else (1 << (self.key & 255)) - 1
+
+    @property
+    def number_max(self) -> int | None:
+        """The largest number of the class."""
+        return None if self.key == UNSIZED else (1 << (self.key >> 8)) - 1
+
+
+class Placing:
+    """Places the calls of one function.
+
+    Args:
+        fn: The function.
+        forced: Where all its calls run; None chooses.
+        on_loop: Calls may run on the loop.
+        carries: Calls may be carried to an isolate.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool, carries: bool
+    ) -> None:
+        self.fn = fn
+        self.forced = forced
+        self.on_loop = on_loop
+        self.carries = carries
+        self.not_portable: str | None = None
+        self.overruns = Overruns()
+        self._lock = Lock()
+        _placings.add(self)
+        self._told: object = None
+        """Where it was noted last for the statistics."""
+        self._spots: dict[int, Spot] = {}
+        self._largest = self._largest_number = -1
+
+    # ------------------------------------------------------------------ on the loop
+
+    def run_inline(
+        self, port: Port, args: tuple[Any, ...], kwargs: Mapping[str, Any], granted_ns: int = 0
+    ) -> Any:
+        """Run a call here if it may, or return `ELSEWHERE`.
+
+        Args:
+            port: Of the running loop.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            granted_ns: The room that it has waited for in this turn; 0: it has not.
+        """
+        turn = port.turn
+        if self._told is not port.placed:
+            self._tell(port)
+        if self.forced is None:
+            sizes = measure(args, kwargs)
+            if sizes is None:
+                return ELSEWHERE
+            size, number = sizes
+            spot = self._spots.get(size.bit_length() if not number else _key(size, number))
+            if (
+                spot is None
+                or not spot.inline
+                or size > self._largest
+                or number > self._largest_number
+                or self.overruns.left
+                or (turn.spent_ns >= TURN_NS and not granted_ns)
+            ):
+                return ELSEWHERE
+        elif self.forced == "inline":
+            spot = self.spot(None)
+        else:
+            return ELSEWHERE
+        wall = port.wall_ns
+        start = wall()
+        if start - turn.marked_ns > MARK_NS:
+            turn.mark(start, port.cpu_ns())
+        try:
+            return copy_context().run(self.fn, *args, **kwargs)
+        finally:
+            took = wall() - start
+            spot.inline_calls += 1
+            spot.inline_wall_ns += took
+            spent = turn.spent_ns = turn.spent_ns + took - granted_ns
+            if spent >= NOTICE_NS:
+                turn.notice()
+            if took > INLINE_MAX_NS:
+                computed = port.cpu_ns() - turn.marked_cpu_ns - (start - turn.marked_ns)
+                self._took_long(took, computed, turn.waits())
+
+    def _tell(self, port: Port) -> None:
+        """Be seen in the statistics of a pool."""
+        profile = port.pool.profiles.of(self.fn)
+        self._told = port.placed
+        port.placed[profile.name] = (profile, self)
+
+    def _took_long(self, wall_ns: int, cpu_ns: int, waits: int | None) -> None:
+        """Book an overrun, unless the call was only kept from the GIL or a core."""
+        with patiently(self._lock):
+            calls = sum(spot.inline_calls for spot in self._spots.values())
+            if self.overruns.is_one(wall_ns, cpu_ns, waits, switch_interval_ns(), calls):
+                self.overruns.note(wall_ns, calls, pauses=self.forced is None)
+
+    def waits_for_turn(self, port: Port, spot: Spot, size: Size) -> bool:
+        """Tell whether the call would have run on the loop if the turn had had room for it."""
+        return (
+            spot.inline
+            and size is not None
+            and size[0] <= self._largest
+            and size[1] <= self._largest_number
+            and not self.overruns.left
+            and port.turn.spent_ns >= TURN_NS
+        )
+
+    # ------------------------------------------------------------------ elsewhere
+
+    def spot(self, size: Size) -> Spot:
+        """Return what is known about inputs of a size."""
+        key = UNSIZED if size is None else _key(*size)
+        spot = self._spots.get(key)
+        if spot is None:
+            with patiently(self._lock):
+                key = UNSIZED if len(self._spots) >= _SPOTS_MAX else key
+                spot = self._spots.setdefault(key, Spot(key, self._first_standing()))
+        return spot
+
+    def _first_standing(self) -> Standing:
+        if self.forced is None:
+            return Standing()
+        return Standing(where=self.forced, reason=PlacementReason.FORCED)
+
+    def choose(self, spot: Spot) -> Placement:
+        """Return where a call runs that does not run on the loop: "thread" or "isolate"."""
+        standing = spot.standing
+        if self.overruns.left:
+            with patiently(self._lock):
+                self.overruns.left = max(0, self.overruns.left - 1)
+        where: Placement = "isolate" if standing.where == "isolate" else "thread"
+        if self.forced is not None or spot.calls < standing.again_at or spot.retried_at == standing.again_at:
+            return where
+        spot.retried_at = standing.again_at
+        if where == "isolate":
+            return "thread"
+        return "isolate" if standing.reason is PlacementReason.CARRYING and spot.carried else "thread"
+
+    def work(self, spot: Spot, size: Size, port: Port, profile: Profile, /, *args: Any, **kwargs: Any) -> Any:
+        """Run a call in a worker thread, and measure it."""
+        cpu, wall = port.cpu_ns, port.wall_ns
+        cpu_start, start = cpu(), wall()
+        try:
+            return self.fn(*args, **kwargs)
+        finally:
+            took, computed = wall() - start, cpu() - cpu_start
+            with patiently(self._lock):
+                spot.worked(took, computed)
+                if size is not None:
+                    self._largest = max(self._largest, size[0])
+                    self._largest_number = max(self._largest_number, size[1])
+                self._judge(spot, size, port, profile)
+
+    def crossed(self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing) -> None:
+        """Take in what it cost to carry a call to an isolate and back."""
+        with patiently(self._lock):
+            if crossing.cold:
+                spot.carried_cold += 1
+                return
+            spot.crossed(
+                carry_ns=crossing.host_cpu_ns,
+                child_cpu_ns=crossing.child_cpu_ns,
+                hop_ns=max(0, crossing.wall_ns - crossing.child_wall_ns),
+            )
+            self._judge(spot, size, port, profile)
+
+    def stay(self, error: NotPortableError) -> None:
+        """Carry no more calls: one could not be."""
+        with patiently(self._lock):
+            self.not_portable = str(error)
+            for spot in self._spots.values():
+                if spot.standing.where == "isolate":
+                    reason = PlacementReason.NOT_PORTABLE
+                    spot.standing = replace(spot.standing, where="thread", reason=reason)
+
+    def _judge(self, spot: Spot, size: Size, port: Port, profile: Profile) -> None:
+        """Choose anew for a size; the lock is held."""
+        seen = spot.measured + spot.carried
+        if self.forced is not None or (seen > _OFTEN and seen % _OFTEN):
+            return
+        interpreter = port.pool.interpreter
+        machine = Machine(cores=interpreter.cores, gil=interpreter.gil, inline_max_ns=INLINE_MAX_NS)
+        spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
+        spot.inline = spot.standing.where == "inline"
+
+    def _evidence(self, spot: Spot, size: Size, profile: Profile) -> Evidence:
+        waits = profile.kind is Kind.WAITING
+        gil = profile.gil.name(waits=waits)
+        away = spot.standing.where == "isolate" and spot.carried
+        return Evidence(
+            calls=spot.calls,
+            measured=spot.measured,
+            cpu_ns=spot.child_cpu_ns if away else spot.cpu_ns,
+            wait_ns=profile.wait_mean_ns if waits else 0,
+            blocked_ns=spot.blocked_ns,
+            longest_ns=spot.longest_ns,
+            small=self.on_loop and spot.key != UNSIZED,
+            carries=self.carries,
+            portable=self.not_portable is None,
+            classed=gil in (GilClass.HOLDS, GilClass.COOPERATES),
+            holds=gil is GilClass.HOLDS,
+            parallel=profile.leaves_gil,
+            waits=waits,
+            size=0 if size is None else size[0],
+            carried=spot.carried,
+            carry_ns=spot.carry_ns,
+            child_cpu_ns=spot.child_cpu_ns,
+            hop_ns=spot.hop_ns,
+        )
+
+    # ------------------------------------------------------------------ told
+
+    def statistics(self) -> PlacementStatistics:
+        """Return the public view."""
+        with patiently(self._lock):
+            spots = sorted(self._spots.values(), key=lambda spot: -spot.calls)
+            return PlacementStatistics(
+                inline_calls=sum(spot.inline_calls for spot in spots),
+                inline_wall=sum(spot.inline_wall_ns for spot in spots) / 1e9,
+                overruns=self.overruns.count,
+                longest_overrun=self.overruns.longest_ns / 1e9,
+                paused=self.overruns.left,
+                isolate_calls=sum(spot.carried + spot.carried_cold for spot in spots),
+                not_portable=self.not_portable,
+                sizes=tuple(self._size(spot) for spot in spots),
+            )
+
+    def _size(self, spot: Spot) -> SizePlacement:
+        paused = spot.inline and self.overruns.left > 0
+        prices = spot.standing.prices
+        return SizePlacement(
+            size_max=spot.size_max,
+            number_max=spot.number_max,
+            where="thread" if paused else spot.standing.where,
+            reason=PlacementReason.OVERRUN if paused else spot.standing.reason,
+            calls=spot.calls,
+            tried=spot.carried > 0,
+            **_in_seconds(prices),
+        )
+
+
+def _key(size: int, number: int) -> int:
+    """Return what sizes of one class have in common: the powers of two that length and number lie below."""
+    return number.bit_length() << 8 | size.bit_length()
+
+
+def _in_seconds(prices: Prices) -> dict[str, float | None]:
+    places = {"inline": prices.inline, "thread": prices.thread, "isolate": prices.isolate}
+    return {name: None if price is None else price / 1e9 for name, price in places.items()}
+
+
+def _start_clean() -> None:
+    """Free all locks in a forked child, where those who hold them are not."""
+    for placing in list(_placings):
+        placing._lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_clean)

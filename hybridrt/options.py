@@ -1,0 +1,144 @@
+"""The options of `offload`: what they are, and which of them go together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from hybridrt.loop.placing import Placing
+from hybridrt.placements import Placement
+from hybridrt.values import Isolation, Where
+
+__all__ = ["Options", "make_options", "place", "placed_alike"]
+
+_OF_A_QUEUE = ("timeout", "queue_timeout", "limit", "lane", "abandon_on_cancel")
+"""What has no meaning for a call that runs at once and cannot be interrupted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How calls of one function run; see `offload`."""
+
+    pure: bool = False
+    where: Where = "auto"
+    timeout: float | None = None
+    queue_timeout: float | None = None
+    limit: int | None = None
+    lane: object = None
+    abandon_on_cancel: bool = False
+    isolation: Isolation = "auto"
+
+    def __post_init__(self) -> None:
+        _check_choice("where", self.where, get_args(Where))
+        _check_choice("isolation", self.isolation, get_args(Isolation))
+        for name in ("pure", "abandon_on_cancel"):
+            if not isinstance(getattr(self, name), bool):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        for name in ("timeout", "queue_timeout"):
+            _check_seconds(name, getattr(self, name))
+        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
+            raise TypeError(f"limit is a number of calls, an int or None, got {self.limit!r}")
+        if self.limit is not None and self.limit < 1:
+            raise ValueError(f"limit must be at least 1 or None, got {self.limit}")
+        self._check_placement()
+
+    def _check_placement(self) -> None:
+        if self.where == "cluster":
+            raise NotImplementedError(
+                "where='cluster' is not there yet; use 'isolate' for the cores of this machine, or 'thread'"
+            )
+        if self.where == "isolate" and not self.pure:
+            raise ValueError(
+                "where='isolate' needs pure=True, your word that the function shares no state and that its "
+                "arguments and its result can be pickled"
+            )
+        if self.where == "inline":
+            self._check_inline()
+        if self.isolation != "auto":
+            self._check_isolation()
+
+    def _check_inline(self) -> None:
+        for name in _OF_A_QUEUE:
+            value = getattr(self, name)
+            if value is not None and value is not False:
+                raise ValueError(
+                    f"where='inline' runs the call at once and to its end, so {name} has no meaning for it, "
+                    f"got {name}={value!r}; leave it out, or use where='thread'"
+                )
+
+    def _check_isolation(self) -> None:
+        if not self.pure or self.where not in ("auto", "isolate"):
+            raise ValueError(
+                f"isolation says what an isolated call runs in, got isolation={self.isolation!r} with "
+                f"pure={self.pure} and where={self.where!r}, which never isolates; use pure=True and "
+                "where='auto' or 'isolate', or leave it out"
+            )
+        if self.isolation == "interpreter" and sys.version_info < (3, 14):
+            raise ValueError(
+                "isolation='interpreter' needs Python 3.14 or later, this is "
+                f"{sys.version_info[0]}.{sys.version_info[1]}; use 'auto' or 'process'"
+            )
+
+    @property
+    def allow_loop(self) -> bool:
+        """Tell whether nothing is asked for that only a queue or a thread can give."""
+        # A timeout of 0 takes only what is there already; a call on the loop is over before it is looked at.
+        return self.limit is None and self.lane is None and self.timeout != 0
+
+    @property
+    def special(self) -> bool:
+        """Tell whether anything beyond the plain path is asked for."""
+        return (
+            self.timeout is not None
+            or self.queue_timeout is not None
+            or self.limit is not None
+            or self.lane is not None
+            or self.abandon_on_cancel
+        )
+
+
+def make_options(make: Callable[..., Options], *args: Any) -> Options:
+    """Make options from names, with an error that lists the names there are."""
+    *rest, changes = args
+    unknown = set(changes) - set(Options.__slots__)
+    if unknown:
+        raise TypeError(
+            f"offload has no option {', '.join(sorted(unknown))}; it has {', '.join(Options.__slots__)}"
+        )
+    return make(*rest, **changes)
+
+
+def place(fn: Callable[..., Any], options: Options) -> Placing | None:
+    """Return what chooses where the calls of a function run; None where all run in threads."""
+    where = options.where
+    if where == "thread" or (where == "auto" and not options.pure):
+        return None
+    forced: Placement | None = None
+    if where == "inline" or where == "isolate":
+        forced = where
+    return Placing(fn, forced=forced, on_loop=options.allow_loop, carries=options.pure)
+
+
+def placed_alike(options: Options, others: Options) -> bool:
+    """Tell whether what was learned with some options holds with others."""
+    return _placed_by(options) == _placed_by(others)
+
+
+def _placed_by(options: Options) -> tuple[object, ...]:
+    return options.pure, options.where, options.isolation, options.allow_loop
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} is in seconds and must be a number or None, got {value!r}")
+    if not value >= 0:
+        raise ValueError(f"{name} is in seconds and must be >= 0 or None, got {value!r}")

@@ -1,0 +1,166 @@
+"""Where calls run and why, as frozen values: what `statistics()` and `explain` say of a placement.
+
+Times are float seconds. Costs are seconds per call with eight callers at once; see `control.placement`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+__all__ = ["Explanation", "Placement", "PlacementReason", "PlacementStatistics", "SizePlacement", "time_text"]
+
+Placement = Literal["inline", "thread", "isolate"]
+
+
+class PlacementReason(StrEnum):
+    """Why a call runs where it does."""
+
+    FORCED = "forced"
+    """`where` names the place."""
+    NOT_PURE = "not_pure"
+    """It is not declared `pure`, so it keeps the semantics of a thread."""
+    LEARNING = "learning"
+    """Too few calls of this size have been measured in a worker."""
+    SHORT = "short"
+    """It is over before a worker would have it."""
+    OVERRUN = "overrun"
+    """It ran on the loop and took longer than allowed: the next calls go to a worker."""
+    RELEASES_GIL = "releases_gil"
+    """Several at once compute in threads, so carrying it elsewhere gains nothing."""
+    WAITS = "waits"
+    """It mostly waits, which any number of threads can do at once."""
+    HOLDS_GIL = "holds_gil"
+    """It keeps the GIL until it returns, and carrying it elsewhere costs less."""
+    SHARES_GIL = "shares_gil"
+    """One at a time computes in threads, and carrying it elsewhere costs less."""
+    CARRYING = "carrying"
+    """Carrying arguments and result elsewhere costs more than it gains."""
+    NOT_PORTABLE = "not_portable"
+    """The function, an argument or a result cannot be carried elsewhere."""
+    TRIAL = "trial"
+    """An isolate is tried to measure what carrying costs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizePlacement:
+    """Where calls with inputs of one size run. Costs are seconds per call with eight callers at once.
+
+    Attributes:
+        size_max: The largest size in this class: the lengths of the arguments in sum; None for inputs
+            whose size cannot be told.
+        number_max: The largest number among the arguments.
+        where: Where the next call runs.
+        reason: Why.
+        calls: Calls of this size.
+        inline: What a call costs on the loop; None where it may not run there.
+        thread: What it costs in a thread; None before it was measured.
+        isolate: What it costs in an isolate; None before anything is known.
+        tried: The cost in an isolate was measured; otherwise it is an estimate.
+    """
+
+    size_max: int | None
+    number_max: int | None
+    where: Placement
+    reason: PlacementReason
+    calls: int
+    inline: float | None
+    thread: float | None
+    isolate: float | None
+    tried: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementStatistics:
+    """Where the calls of one function ran and run; only of functions that are placed, not of all.
+
+    Attributes:
+        inline_calls: Calls on the loop. They are not among `FunctionStatistics.calls`, whose times are
+            those of worker threads.
+        inline_wall: Seconds that they took in sum.
+        overruns: Those of them that took longer than they may: each has stalled its loop.
+        longest_overrun: The longest of these stalls, in seconds.
+        paused: Calls that go to a worker, whatever their size, before one runs on the loop again.
+        isolate_calls: Calls that were carried to an isolate and came back.
+        not_portable: Why it cannot be carried to an isolate; None where it can, as far as is known.
+        sizes: By the size of the input, the most used first.
+    """
+
+    inline_calls: int
+    inline_wall: float
+    overruns: int
+    longest_overrun: float
+    paused: int
+    isolate_calls: int
+    not_portable: str | None
+    sizes: tuple[SizePlacement, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Where a function runs, why, and what it would cost elsewhere; `str()` gives it in sentences.
+
+    Costs are seconds per call with eight callers at once. A call that keeps the GIL for more than a
+    millisecond counts for a quarter of that once more, because the loop stands still meanwhile.
+
+    Attributes:
+        name: Qualified name, `module:qualname`.
+        pure: It was declared so.
+        where: Where the next call of the most used size runs.
+        reason: Why.
+        gil: What it does with the GIL.
+        gil_share: Share of its computing time in which it has the GIL; None before enough is known.
+        calls: Finished calls, wherever they ran.
+        wall: Mean seconds of a call in a thread, or on the loop if it only ran there; None before the first.
+        cpu: CPU seconds of it in a thread; None before the first there.
+        inline: What a call costs on the loop; None where it may not run there, or nothing is known.
+        thread: What it costs in a thread.
+        isolate: What it costs in an isolate.
+        isolate_tried: That was measured; otherwise it is an estimate.
+        overruns: Calls on the loop that took longer than they may.
+        advice: What to do about it, if anything, in one sentence.
+        sizes: By the size of the input, the most used first; empty for functions that are not placed.
+    """
+
+    name: str
+    pure: bool
+    where: Placement
+    reason: PlacementReason
+    gil: str
+    gil_share: float | None
+    calls: int
+    wall: float | None
+    cpu: float | None
+    inline: float | None
+    thread: float | None
+    isolate: float | None
+    isolate_tried: bool
+    overruns: int
+    advice: str
+    sizes: tuple[SizePlacement, ...]
+
+    def __str__(self) -> str:
+        place = {"inline": "on the loop", "thread": "in a thread", "isolate": "in an isolate"}[self.where]
+        lines = [f"{self.name} runs {place} ({self.reason}). {self.advice}"]
+        costs = [
+            f"{name} {time_text(cost)}"
+            for name, cost in (("inline", self.inline), ("thread", self.thread), ("isolate", self.isolate))
+            if cost is not None
+        ]
+        if costs:
+            guess = "" if self.isolate is None or self.isolate_tried else " (estimated)"
+            lines.append(f"A call costs, with eight callers at once: {', '.join(costs)}{guess}.")
+        if self.overruns:
+            lines.append(
+                f"{self.overruns} of its calls stalled the loop by taking longer than they may there."
+            )
+        return "\n".join(lines)
+
+
+def time_text(seconds: float) -> str:
+    """Write a time with two or three digits, in the unit that suits it."""
+    for unit, name in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= unit:
+            return f"{seconds / unit:.3g} {name}"
+    return f"{seconds * 1e6:.3g} us"

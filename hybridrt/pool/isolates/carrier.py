@@ -1,0 +1,196 @@
+"""The carrier: what a worker thread runs in the place of the function."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from hybridrt.errors import NotPortableError, WorkerLostError
+from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
+from hybridrt.pool.isolates.crew import Crew, interpreters, processes
+from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.isolates.packing import Packed, pack
+from hybridrt.pool.isolates.reference import Reference
+from hybridrt.pool.isolates.wire import Message
+
+__all__ = ["Carrier", "crew_for", "refuse"]
+
+_ATTEMPTS = 5
+"""Isolates to try that turn out to have ended before they got the call."""
+_refused: set[Reference] = set()
+"""Functions that a sub-interpreter cannot run; they go to processes."""
+
+
+class _Trace(Exception):
+    """The traceback of an exception in another interpreter, as text."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def crew_for(reference: Reference, isolation: str) -> Crew:
+    """Return the crew that runs a function: sub-interpreters where there are any that can."""
+    if interpreters is None or isolation == "process" or reference in _refused:
+        return processes
+    return interpreters
+
+
+def refuse(reference: Reference) -> None:
+    """Note that a function does not work in sub-interpreters."""
+    _refused.add(reference)
+
+
+class Carrier:
+    """Runs one call in an isolate; called once, in a worker thread, in the function's place.
+
+    Args:
+        reference: The function.
+        crew: Lends the isolate.
+        on_crossing: Hears of what the call cost, in the worker thread; not of one that was lost.
+    """
+
+    __slots__ = ("_crew", "_isolate", "_lock", "_on_crossing", "_reference", "_stopped")
+
+    def __init__(
+        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing], object] | None = None
+    ) -> None:
+        self._reference = reference
+        self._crew = crew
+        self._on_crossing = on_crossing
+        self._lock = threading.Lock()
+        self._isolate: Isolate | None = None
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Stop the call, if it can be; from any thread, at any time.
+
+        The lock keeps this from hitting a call of somebody else, to whom the isolate was lent next.
+        """
+        with self._lock:
+            self._stopped = True
+            if self._isolate is not None:
+                self._isolate.kill()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the call.
+
+        Raises:
+            NotPortableError: An argument or the result cannot cross.
+            WorkerLostError: The isolate ended in the middle of it.
+            BaseException: What the function raised.
+        """
+        wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+        packed = self._pack(args, kwargs)
+        message, cold = self._run(packed)
+        if message.status == REFUSED and self._crew is interpreters:
+            refuse(self._reference)
+            self._crew = processes
+            message, cold = self._run(packed)
+        if self._on_crossing is not None and message.status <= RAISED:
+            self._on_crossing(
+                Crossing(
+                    wall_ns=time.perf_counter_ns() - wall,
+                    host_cpu_ns=time.thread_time_ns() - cpu,
+                    child_wall_ns=message.wall_ns,
+                    child_cpu_ns=message.cpu_ns,
+                    bytes_out=packed.size,
+                    bytes_in=message.size,
+                    cold=cold,
+                )
+            )
+        return self._outcome(message)
+
+    def _pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+        try:
+            return pack((tuple(self._reference), args, kwargs))
+        except Exception as error:
+            raise NotPortableError(self._culprit(args, kwargs, error)) from error
+
+    def _culprit(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> str:
+        """Say which argument cannot be packed."""
+        for name, value in (*enumerate(args, 1), *kwargs.items()):
+            try:
+                pack(value)
+            except Exception as problem:
+                which = f"argument {name}" if isinstance(name, int) else f"argument {name!r}"
+                return (
+                    f"{which} of {self._reference} is a {type(value).__qualname__} and cannot be carried to "
+                    f"another interpreter: {problem}; pass what can be pickled, or use where='thread'"
+                )
+        return f"the arguments of {self._reference} cannot be carried to another interpreter: {error}"
+
+    def _run(self, packed: Packed) -> tuple[Message, bool]:
+        """Run the packed call; return what came of it and whether the isolate was new.
+
+        An isolate that had ended before the call reached it is replaced.
+        """
+        for _ in range(_ATTEMPTS):
+            isolate = self._lease()
+            cold = isolate.cold
+            try:
+                message = isolate.run(packed)
+            except BaseException as error:
+                self._let_go(isolate, fit=False)
+                if self._stopped:
+                    raise self._cancelled() from None
+                if not isinstance(error, WorkerLostError):
+                    raise
+                fate, started, code = str(error), error.started, error.exitcode  # no traceback: it holds us
+                if started:
+                    break
+            else:
+                self._let_go(isolate, fit=True)
+                return message, cold
+        raise WorkerLostError(f"{fate} in the middle of {self._reference}", started=started, exitcode=code)
+
+    def _lease(self) -> Isolate:
+        isolate = self._crew.lease()
+        with self._lock:
+            if not self._stopped:
+                self._isolate = isolate
+                return isolate
+        self._crew.give_back(isolate)
+        raise self._cancelled()
+
+    def _let_go(self, isolate: Isolate, *, fit: bool) -> None:
+        with self._lock:
+            self._isolate = None
+            fit = fit and not self._stopped
+        if fit:
+            self._crew.give_back(isolate)
+        else:
+            self._crew.discard(isolate)
+
+    def _cancelled(self) -> asyncio.CancelledError:
+        return asyncio.CancelledError(f"nobody waits for {self._reference} any more")
+
+    def _outcome(self, message: Message) -> Any:
+        """Return the value, or raise what it says instead."""
+        status, value = message.status, message.value
+        if message.error is not None:
+            raise NotPortableError(
+                f"what {self._reference} returned or raised cannot be rebuilt here: {message.error!r}"
+            ) from message.error
+        if status == RAISED:
+            error, trace = value
+            error.__cause__ = _Trace(trace)
+            try:
+                raise error
+            finally:
+                del error, value, message  # the traceback holds this frame
+        if status == RESULT:
+            raise NotPortableError(
+                f"the result of {self._reference} cannot be carried back: {value}; "
+                "return what can be pickled, or use where='thread'"
+            )
+        if status in (REFUSED, LOST, ARGUMENTS):
+            what = "the arguments of " if status == ARGUMENTS else ""
+            raise NotPortableError(
+                f"{what}{self._reference} could not be rebuilt in another interpreter: {value}; "
+                "what it needs must be importable there, or use where='thread'"
+            )
+        return value

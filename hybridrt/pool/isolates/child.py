@@ -1,0 +1,154 @@
+"""What runs inside an isolate: take a call, run it, send back what came of it.
+
+Nothing that the function raises ends the isolate, `SystemExit` and `KeyboardInterrupt` included: they
+are results. A worker process ignores Ctrl-C, which a terminal sends to all processes at once; its parent
+decides. It ends when its parent closes the wire, and at once, even in the middle of a call, when the
+parent is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from hybridrt.pool.isolates.packing import Packed, pack, unpack
+from hybridrt.pool.isolates.reference import resolve
+from hybridrt.pool.isolates.wire import Wire, WireClosedError
+
+__all__ = [
+    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "inside", "serve_process", "serve_thread",
+]  # fmt: skip
+
+VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
+"""What a reply holds: the value; the exception and its traceback; or the reason, as text, why a module
+does not work in this interpreter, the function was not found, the arguments could not be put together,
+or the result could not be taken apart."""
+
+Reply = tuple[int, int, int, Packed]
+_Clock = Callable[[], int]
+_inside = False
+
+
+def inside() -> bool:
+    """Tell whether this interpreter is an isolate."""
+    return _inside
+
+
+def serve_process(descriptor: int | None = None) -> None:
+    """Run calls until the wire closes; the main program of a worker process.
+
+    Args:
+        descriptor: The wire; None where it arrives on standard input (Windows).
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _serve(_open(descriptor), time.process_time_ns)
+
+
+def serve_thread(descriptor: int) -> None:
+    """Run calls until the wire closes; the main program of a sub-interpreter, in a thread of its own."""
+    # A copy, because the socket that it belongs to is closed by who made it.
+    _serve(socket.socket(fileno=os.dup(descriptor)), time.thread_time_ns)
+
+
+def _serve(end: socket.socket, clock: _Clock) -> None:
+    global _inside
+    _inside = True
+    wire = Wire(end)
+    try:
+        while True:
+            message = wire.receive()
+            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
+            del message  # an idle isolate keeps nothing of a call alive
+            wire.send(packed, status, wall_ns, cpu_ns)
+            del packed
+    except WireClosedError:
+        pass
+    finally:
+        wire.close()
+
+
+def _open(descriptor: int | None) -> socket.socket:
+    if descriptor is None:
+        return socket.fromshare(sys.stdin.buffer.read())  # type: ignore[attr-defined, no-any-return]
+    os.set_inheritable(descriptor, False)
+    end = socket.socket(fileno=descriptor)
+    # Whoever the function forks would keep the wire open after the end of this process.
+    os.register_at_fork(after_in_child=end.close)
+    threading.Thread(target=_leave_with_parent, args=(end,), daemon=True).start()
+    return end
+
+
+def _leave_with_parent(end: socket.socket) -> None:
+    """End this process once the parent has none of its end of the wire, whatever runs."""
+    watch = select.poll()
+    watch.register(end, 0)  # errors and hang-ups are always told
+    watch.poll()
+    os._exit(1)
+
+
+def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
+    """Run a call and pack what came of it.
+
+    Args:
+        call: Reference, arguments and keyword arguments.
+        problem: Why they could not be put together.
+        clock: The CPU time of who runs it.
+    """
+    if problem is not None:
+        return _excuse(REFUSED if _refuses(problem) else ARGUMENTS, problem)
+    reference, args, kwargs = call
+    try:
+        fn = resolve(*reference)
+    except Exception as error:
+        return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
+    cpu, wall = clock(), time.perf_counter_ns()
+    try:
+        value = fn(*args, **kwargs)
+    except BaseException as error:
+        spent = time.perf_counter_ns() - wall, clock() - cpu
+        return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
+    spent = time.perf_counter_ns() - wall, clock() - cpu
+    try:
+        return VALUE, *spent, pack(value)
+    except Exception as error:
+        return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
+
+
+def _excuse(status: int, error: BaseException) -> Reply:
+    return status, 0, 0, pack(f"{_type_name(error)}: {error}")
+
+
+def _refuses(error: BaseException) -> bool:
+    """Tell whether an extension module does not load in sub-interpreters; some packages wrap the error."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, ImportError) and "subinterpreter" in str(link):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def _pack_error(error: BaseException) -> Packed:
+    """Pack an exception that can be rebuilt, or else one that tells its type and text."""
+    # The frames above the function's own are ours.
+    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    try:
+        packed = pack((error, text))
+        unpack(b"".join(packed.pieces), packed.buffers)
+    except Exception:
+        return pack((RuntimeError(f"{_type_name(error)}: {error}"), text))
+    return packed
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

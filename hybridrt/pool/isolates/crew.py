@@ -1,0 +1,253 @@
+"""Crews of isolates: one of processes and one of sub-interpreters, for all pools of this interpreter.
+
+Isolates are started when a call needs one, in the thread of that call, and lent to one call at a time.
+The crew's gate, which every isolated call passes, keeps the calls at once to what the cores and the
+memory allow, so nobody waits for a lease. Idle isolates leave after a while, seen to by a thread that
+lives only while there are some; all leave when the last pool that used them has closed, and at the end
+of the program.
+
+A crew's own lock guards its lists and is held for microseconds; isolates are started and ended without
+it. Closing and lending at the same time: whoever gives an isolate back to a crew that was closed in
+between finds another generation, and ends it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Iterable
+from weakref import WeakSet
+
+from hybridrt.measure.host import memory_limit, memory_share
+from hybridrt.pool.gates import Gate
+from hybridrt.pool.interpreter import shared
+from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.isolates.process import WorkerProcess
+from hybridrt.pool.isolates.subinterpreter import AVAILABLE, SubInterpreter
+from hybridrt.pool.lock import patiently
+from hybridrt.pool.pool import Pool
+
+__all__ = ["Crew", "close_isolates", "interpreters", "processes", "used_by"]
+
+IDLE_TIMEOUT = 30.0
+"""Seconds after which an idle isolate leaves; starting one takes some tenths of a second of CPU time."""
+MEMORY_SHARE = 0.25
+"""Part of the free memory that isolates may take. Not measured."""
+
+
+class Crew:
+    """Lends isolates of one kind.
+
+    Args:
+        make: What it lends.
+        name: Names the gate.
+        most: Isolates at once; None for as many as cores and memory allow.
+        idle_timeout: Seconds an isolate waits for a call before it leaves.
+    """
+
+    def __init__(
+        self,
+        make: type[Isolate],
+        name: str,
+        most: int | None = None,
+        idle_timeout: float = IDLE_TIMEOUT,
+    ) -> None:
+        self._make = make
+        self._most = most
+        self._idle_timeout = idle_timeout
+        self._gate: Gate | None = None
+        self._name = name
+        self.start_clean()
+
+    def start_clean(self) -> None:
+        """Begin without isolates; a forked child has none of its own."""
+        for isolate in self.isolates() if hasattr(self, "_lock") else ():
+            isolate.forget()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._idle: list[tuple[float, Isolate]] = []
+        self._lent: dict[Isolate, int] = {}
+        self._generation = 0
+        self._reaper: threading.Thread | None = None
+
+    @property
+    def gate(self) -> Gate:
+        """The gate of the crew's calls; how many it lets in is settled when it is asked for first."""
+        return self._gate or self._make_gate()
+
+    def _make_gate(self) -> Gate:
+        with self._lock:
+            if self._gate is None:
+                self._gate = Gate(self._most or self._affordable(), self._name)
+            return self._gate
+
+    def _affordable(self) -> int:
+        free = memory_limit() * (1.0 - memory_share()) * MEMORY_SHARE
+        return max(1, min(shared.cores, int(free / self._make.MEMORY)))
+
+    def isolates(self) -> tuple[Isolate, ...]:
+        """Return all isolates, idle and lent."""
+        return (*(isolate for _, isolate in tuple(self._idle)), *tuple(self._lent))
+
+    def lease(self) -> Isolate:
+        """Return an isolate for one call, started if none is idle; the one used last comes first.
+
+        Raises:
+            OSError: None can be started.
+        """
+        while True:
+            with self._lock:
+                isolate = self._idle.pop()[1] if self._idle else None
+                if isolate is not None:
+                    self._lent[isolate] = self._generation
+            if isolate is None:
+                return self._start()
+            if isolate.is_alive():
+                return isolate
+            self.discard(isolate)
+
+    def _start(self) -> Isolate:
+        generation = self._generation
+        isolate = self._make()
+        with self._lock:
+            self._lent[isolate] = generation
+        return isolate
+
+    def give_back(self, isolate: Isolate) -> None:
+        """Take back an isolate that is fit for another call."""
+        with self._lock:
+            stays = self._lent.pop(isolate, None) == self._generation
+            if stays:
+                self._idle.append((time.monotonic() + self._idle_timeout, isolate))
+                stays = self._reaps_locked()
+        if not stays:
+            self._end([isolate])
+
+    def discard(self, isolate: Isolate) -> None:
+        """End an isolate that is not fit for another call."""
+        with self._lock:
+            self._lent.pop(isolate, None)
+        isolate.kill()
+        isolate.close()
+
+    def close(self) -> None:
+        """End all idle isolates, and let those that are lent end when they come back.
+
+        The crew stays usable: the next call starts another isolate.
+        """
+        with self._lock:
+            self._generation += 1
+            idle, self._idle = self._idle, []
+            reaper, self._reaper = self._reaper, None
+            self._changed.notify_all()
+        if reaper is not None and reaper is not threading.current_thread():
+            reaper.join()
+        self._end(isolate for _, isolate in idle)
+
+    def kill(self) -> None:
+        """Stop what can be stopped, at the end of the program."""
+        for isolate in self.isolates():
+            isolate.kill()
+        self.close()
+
+    def _end(self, isolates: Iterable[Isolate]) -> None:
+        leaving = tuple(isolates)
+        for isolate in leaving:
+            isolate.ask_to_leave()
+        for isolate in leaving:
+            isolate.close()
+
+    # ------------------------------------------------------------------ idle ones leave
+
+    def _reaps_locked(self) -> bool:
+        """See to it that idle isolates leave in time; return False where no thread can be started."""
+        if self._reaper is not None:
+            return True
+        reaper = threading.Thread(target=self._reap, name="hybridrt-isolates", daemon=True)
+        try:
+            reaper.start()
+        except RuntimeError:  # the program ends
+            self._idle.pop()
+            return False
+        self._reaper = reaper
+        return True
+
+    def _reap(self) -> None:
+        while True:
+            with self._lock:
+                if self._reaper is not threading.current_thread():
+                    return
+                if not self._idle:
+                    # Lent ones come back through `give_back`, which starts another thread.
+                    self._reaper = None
+                    return
+                wait = self._idle[0][0] - time.monotonic()
+                if wait > 0.0:
+                    self._changed.wait(wait)
+                    continue
+                _, isolate = self._idle.pop(0)
+            self._end([isolate])
+
+
+processes = Crew(WorkerProcess, "processes")
+interpreters = Crew(SubInterpreter, "interpreters") if AVAILABLE else None
+_crews = [crew for crew in (processes, interpreters) if crew is not None]
+_users: WeakSet[Pool] = WeakSet()
+
+
+def used_by(pool: Pool) -> None:
+    """Keep the isolates until `pool` has closed."""
+    if pool in _users:
+        return
+    with patiently(pool.interpreter.lock):
+        _users.add(pool)
+        pool.crew.on_empty.append(lambda: _left(pool))
+
+
+def _left(pool: Pool) -> None:
+    _users.discard(pool)
+    if not _users:
+        close_isolates()
+
+
+def close_isolates() -> None:
+    """End all idle isolates; those that run a call end after it."""
+    for crew in _crews:
+        crew.close()
+
+
+def _kill_isolates() -> None:
+    for crew in _crews:
+        crew.kill()
+
+
+def _before_fork() -> None:
+    for crew in _crews:
+        if crew is interpreters:
+            # A child that is forked while there is a sub-interpreter crashes as it starts (CPython 3.14).
+            crew.close()
+        crew._lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    for crew in _crews:
+        crew._lock.release()
+
+
+def _after_fork_in_child() -> None:
+    _users.clear()
+    for crew in _crews:
+        crew.start_clean()
+
+
+atexit.register(_kill_isolates)
+if hasattr(os, "register_at_fork"):
+    # The locks are held across the fork, so that the child copies no half-done change and no interpreter
+    # starts; the child gets new ones.
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -1,0 +1,81 @@
+"""What processes and sub-interpreters have in common: a wire, and one call at a time on it."""
+
+from __future__ import annotations
+
+import socket
+
+from hybridrt.errors import WorkerLostError
+from hybridrt.pool.isolates.packing import Packed
+from hybridrt.pool.isolates.wire import Message, Wire, WireClosedError
+
+__all__ = ["LEAVING", "Isolate"]
+
+LEAVING = 1.0
+"""Seconds that an idle isolate has to end in once its wire is closed; it takes some milliseconds."""
+
+
+class Isolate:
+    """Another interpreter. One thread at a time uses it; `kill` may come from any other.
+
+    Attributes:
+        cold: It has not run a call yet: what the first one takes has the start in it.
+    """
+
+    MEMORY = 0
+    """Bytes to reckon with for each."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        self.wire = Wire(here)
+        self.cold = True
+        try:
+            self._start(there)
+        except BaseException:
+            there.close()
+            here.close()
+            raise
+
+    def run(self, packed: Packed) -> Message:
+        """Run a call and wait for what comes of it.
+
+        Raises:
+            WorkerLostError: The isolate ended.
+        """
+        started = False
+        try:
+            self.wire.send(packed)
+            started = True
+            message = self.wire.receive()
+        except WireClosedError:
+            fate, code = self._fate()
+            raise WorkerLostError(fate, started=started, exitcode=code) from None
+        self.cold = False
+        return message
+
+    def ask_to_leave(self) -> None:
+        """Close the wire to the isolate, upon which it ends; does not wait."""
+        self.wire.end_sending()
+
+    def _start(self, there: socket.socket) -> None:
+        """Start what serves the other end, which belongs to it from now on."""
+        raise NotImplementedError
+
+    def is_alive(self) -> bool:
+        """Tell whether it can take a call."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Let go whoever waits for the call that runs, and stop that if it can be stopped."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Wait for the end of an isolate that was asked to leave or killed."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Leave it to the process that has forked this one."""
+        self.wire.close()
+
+    def _fate(self) -> tuple[str, int | None]:
+        """Say what became of an isolate whose wire broke, and its exit code if it had one."""
+        raise NotImplementedError

@@ -1,0 +1,85 @@
+"""A worker process: an isolate that can be killed, and that can crash alone.
+
+Started by executing a new interpreter, in the worker thread that needs it, which takes a few tenths of
+a second with the imports. Not `multiprocessing`: its children run the program's main module again, which
+a library that starts processes by itself must not ask of anybody, and its fork server and resource
+tracker would be two processes more. Forking this process, with its threads, is out of the question.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+
+from hybridrt.pool.isolates.isolate import LEAVING, Isolate
+
+__all__ = ["WorkerProcess"]
+
+
+class WorkerProcess(Isolate):
+    """A child process."""
+
+    MEMORY = 32 << 20
+    """An interpreter with this package takes 25 MB, of which 15 are its own; the rest is for imports."""
+
+    def _start(self, there: socket.socket) -> None:
+        windows = sys.platform == "win32"
+        descriptor = None if windows else there.fileno()
+        program = (
+            f"import sys; sys.path[:] = {sys.path!r}\n"
+            f"from hybridrt.pool.isolates.child import serve_process; serve_process({descriptor})"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program],  # type: ignore[attr-defined]
+            stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
+            pass_fds=() if descriptor is None else (descriptor,),
+        )
+        if self._process.stdin is not None:
+            with self._process.stdin as pipe:
+                pipe.write(there.share(self._process.pid))  # type: ignore[attr-defined]
+        there.close()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def is_alive(self) -> bool:
+        """Tell whether the child has not ended."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End the child at once."""
+        self._process.kill()
+        self.wire.cut()  # a child of the child may hold the other end
+
+    def close(self) -> None:
+        """Wait for its end, or bring it about."""
+        self._end()
+        self.wire.close()
+
+    def forget(self) -> None:
+        """Leave it to the process that has forked this one."""
+        super().forget()
+        self._process.returncode = 0  # else it would be told on as left running
+
+    def _end(self) -> int:
+        try:
+            return self._process.wait(LEAVING)
+        except subprocess.TimeoutExpired:  # it has lost its wire and goes on
+            self._process.kill()
+            return self._process.wait()
+
+    def _fate(self) -> tuple[str, int | None]:
+        code = self._end()
+        how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+        return f"worker process {self.pid} {how}", code
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

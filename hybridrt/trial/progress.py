@@ -1,0 +1,33 @@
+"""A line on standard error that says what a trial does, and goes away; nothing where nobody looks."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+__all__ = ["ProgressLine"]
+
+
+class ProgressLine:
+    """Shows one text after the other within a `with` block, if standard error is a terminal."""
+
+    def __init__(self) -> None:
+        # None: a program without a console.
+        self._stream = sys.stderr if sys.stderr is not None and sys.stderr.isatty() else None
+
+    def __enter__(self) -> ProgressLine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._write("")
+
+    def say(self, text: str) -> None:
+        """Show a text in place of the last one."""
+        self._write(f"trial: {text} ...")
+
+    def _write(self, text: str) -> None:
+        if self._stream is not None:
+            self._stream.write(f"\r\x1b[K{text}")
+            self._stream.flush()

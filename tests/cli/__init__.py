@@ -1,0 +1,1 @@
+"""The command line, and `hybridrt.trial` which it runs."""

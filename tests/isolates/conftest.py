@@ -1,0 +1,71 @@
+"""Fixtures of the tests of isolates."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import psutil
+import pytest
+
+from hybridrt import Runtime
+from hybridrt.loop.isolated import Isolation
+from hybridrt.pool.isolates import crew
+
+from .support import FarGate
+
+LEAVING_SECONDS = 5.0
+"""How long a process that is on its way out may take; only a failing test waits for so long."""
+
+
+@pytest.fixture(params=["process", "interpreter"])
+def isolation(request: pytest.FixtureRequest) -> Isolation:
+    """Name each kind of isolate that there is."""
+    if request.param == "interpreter" and sys.version_info < (3, 14):
+        pytest.skip("sub-interpreters need Python 3.14")
+    return cast(Isolation, request.param)
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[Runtime]:
+    """Open a runtime on the test's loop."""
+    async with Runtime() as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def far_gate(tmp_path: Path) -> FarGate:
+    """Make a gate for one call."""
+    return FarGate(tmp_path)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_left() -> Iterator[None]:
+    """Fail a module that leaves a process or an interpreter behind."""
+    yield
+    crew.close_isolates()
+    left = psutil.wait_procs(psutil.Process().children(recursive=True), LEAVING_SECONDS)[1]
+    assert not left, f"processes outlived their tests: {left}"
+    assert interpreters() == 1
+
+
+@pytest.fixture(scope="module")
+def kept(nothing_left: None) -> Iterator[None]:
+    """Let one isolate of each kind serve all tests of a module, instead of starting one for each."""
+    user: Any = type("User", (), {})()
+    crew._users.add(user)
+    for each in crew._crews:
+        each.give_back(each.lease())
+    yield
+    crew._users.discard(user)
+
+
+def interpreters() -> int:
+    """Return how many interpreters this process has."""
+    if sys.version_info < (3, 14):
+        return 1
+    from concurrent import interpreters
+
+    return len(interpreters.list_all())

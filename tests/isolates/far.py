@@ -1,0 +1,156 @@
+"""Functions that the tests have done elsewhere; isolates import this module."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextvars import ContextVar
+from typing import Any
+
+from hybridrt import check_cancelled, offload
+
+seen: ContextVar[str] = ContextVar("seen", default="nothing")
+calls = 0
+
+
+class Odd(Exception):
+    """Pickles, and cannot be rebuilt: it needs two arguments and has kept one."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
+        self.second = second
+
+
+class Brittle:
+    """Pickles; raises where it is rebuilt."""
+
+    def __reduce__(self) -> Any:
+        return _fail_to_rebuild, ()
+
+
+def _fail_to_rebuild() -> Any:
+    raise LookupError("cannot be rebuilt")
+
+
+class Shape:
+    """Methods of every kind."""
+
+    def __init__(self, sides: int) -> None:
+        self.sides = sides
+
+    @offload(pure=True)
+    def count(self, extra: int) -> int:
+        return self.sides + extra
+
+    @offload(pure=True)
+    @classmethod
+    def name(cls) -> str:
+        return cls.__name__
+
+    @offload(pure=True)
+    @staticmethod
+    def twice(x: int) -> int:
+        return 2 * x
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@offload(pure=True)
+def double(x: int) -> int:
+    return 2 * x
+
+
+def echo(*args: Any, **kwargs: Any) -> Any:
+    return args[0] if len(args) == 1 and not kwargs else (args, kwargs)
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def seen_in_context() -> str:
+    return seen.get()
+
+
+def count_calls() -> int:
+    global calls
+    calls += 1
+    return calls
+
+
+def fail(error: BaseException) -> None:
+    raise error
+
+
+def fail_unpicklably() -> None:
+    class LocalError(Exception):
+        pass
+
+    raise LocalError("from a class that nobody else has")
+
+
+def fail_oddly() -> None:
+    raise Odd("one", "two")
+
+
+def make_lock() -> Any:
+    return threading.Lock()
+
+
+def end(code: int) -> None:
+    os._exit(code)
+
+
+def hold(entered: str, release: str, value: Any = None) -> Any:
+    """Say so on one pipe, wait for the other."""
+    with open(entered, "w", encoding="ascii") as pipe:
+        pipe.write(f"{os.getpid()}")
+    with open(release, encoding="ascii") as pipe:
+        pipe.read()
+    return value
+
+
+def ask_for_cancelling() -> str:
+    check_cancelled()
+    return "not cancelled"
+
+
+def interpreter_id() -> int:
+    from concurrent import interpreters
+
+    return interpreters.get_current().id
+
+
+def current_thread() -> int:
+    return threading.get_ident()
+
+
+def nest(x: int) -> tuple[int, int, int]:
+    """Await an isolated call in here; return where the outer and the inner one ran."""
+    from .support import run_isolated
+
+    async def main() -> tuple[int, int]:
+        return await run_isolated(pid), await run_isolated(add, x)
+
+    inner, value = asyncio.run(main())
+    return os.getpid(), inner, value
+
+
+def use_numpy() -> tuple[int, float]:
+    """Use an extension module that no sub-interpreter can load."""
+    import numpy as np
+
+    return os.getpid(), float(np.ones(3).sum())
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def print_pid_and_spin() -> None:
+    print(os.getpid(), flush=True)
+    while True:
+        pass

@@ -1,0 +1,191 @@
+"""Calls done in another interpreter, of either kind: values, exceptions, what cannot cross."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import traceback
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hybridrt import NotPortableError, Runtime
+from hybridrt.loop.isolated import Isolation
+from hybridrt.pool.isolates import crew
+from hybridrt.pool.isolates.subinterpreter import AVAILABLE
+
+from . import far
+from .support import FarGate, push, run_isolated
+
+pytestmark = pytest.mark.usefixtures("kept", "runtime")
+
+
+async def test_a_call_returns_what_the_function_returns(isolation: Isolation) -> None:
+    assert await run_isolated(far.add, 1, isolation=isolation, kwargs={"b": 2}) == 3
+
+
+async def test_a_process_is_another_process() -> None:
+    assert await run_isolated(far.pid) != os.getpid()
+
+
+@pytest.mark.skipif(not AVAILABLE, reason="sub-interpreters need Python 3.14")
+async def test_a_sub_interpreter_is_one_of_this_process() -> None:
+    assert await run_isolated(far.pid, isolation="interpreter") == os.getpid()
+    assert await run_isolated(far.interpreter_id, isolation="interpreter") != 0
+
+
+async def test_auto_takes_a_sub_interpreter_where_there_are_any() -> None:
+    ran_here = await run_isolated(far.pid, isolation="auto") == os.getpid()
+    assert ran_here == AVAILABLE
+
+
+async def test_an_offloaded_function_runs_itself_and_not_its_wrapper(isolation: Isolation) -> None:
+    assert await run_isolated(far.double._fn, 21, isolation=isolation) == 42
+    assert await run_isolated(far.Shape.count._fn, far.Shape(4), 3, isolation=isolation) == 7
+
+
+@pytest.mark.parametrize("size", [0, 100, 3_000_000])
+@pytest.mark.parametrize("kind", [bytes, bytearray, np.zeros], ids=["bytes", "bytearray", "array"])
+async def test_data_of_every_size_goes_there_and_back(kind: Any, size: int) -> None:
+    value = kind(size)
+    arrived = await run_isolated(far.echo, value, isolation="process")
+    assert type(arrived) is type(value)
+    assert bytes(arrived) == bytes(value)
+
+
+async def test_modules_are_imported_once_and_keep_their_state(isolation: Isolation) -> None:
+    counted = [await run_isolated(far.count_calls, isolation=isolation) for _ in range(3)]
+    assert counted == [counted[0], counted[0] + 1, counted[0] + 2]
+    assert far.calls == 0
+
+
+async def test_calls_one_after_the_other_use_one_isolate_and_its_one_thread(isolation: Isolation) -> None:
+    ran_in = {await run_isolated(far.current_thread, isolation=isolation) for _ in range(3)}
+    assert len(ran_in) == 1
+    assert ran_in != {threading.get_ident()}
+
+
+async def test_context_variables_do_not_cross(isolation: Isolation) -> None:
+    far.seen.set("mine")
+    assert await run_isolated(far.seen_in_context, isolation=isolation) == "nothing"
+
+
+async def test_check_cancelled_does_nothing_there(isolation: Isolation) -> None:
+    assert await run_isolated(far.ask_for_cancelling, isolation=isolation) == "not cancelled"
+
+
+async def test_inside_of_an_isolate_calls_are_not_carried_any_further() -> None:
+    outer, inner, value = await run_isolated(far.nest, 5)
+    assert outer == inner != os.getpid()
+    assert value == 6
+
+
+# ---------------------------------------------------------------------- exceptions
+
+
+async def test_an_exception_arrives_as_raised_with_its_traceback_as_the_cause(isolation: Isolation) -> None:
+    with pytest.raises(LookupError, match="not there") as caught:
+        await run_isolated(far.fail, LookupError("not there"), isolation=isolation)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "in fail" in told
+    assert "raise error" in told
+    assert "child.py" not in told
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+async def test_nothing_that_a_function_raises_ends_its_isolate(
+    isolation: Isolation, kind: type[BaseException]
+) -> None:
+    counted = await run_isolated(far.count_calls, isolation=isolation)
+    call = push(far.fail, kind("over"), isolation=isolation)
+    await asyncio.wait({call})  # raised in a task, some of these would end the loop
+    assert type(call.exception()) is kind
+    assert await run_isolated(far.count_calls, isolation=isolation) == counted + 1
+
+
+async def test_stop_iteration_arrives_as_the_cause_of_a_runtime_error(isolation: Isolation) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await run_isolated(far.fail, StopIteration(1), isolation=isolation)
+
+
+async def test_an_exception_that_cannot_be_pickled_is_told_with_type_and_text(isolation: Isolation) -> None:
+    with pytest.raises(RuntimeError, match=r"LocalError: from a class that nobody else has") as caught:
+        await run_isolated(far.fail_unpicklably, isolation=isolation)
+    assert "in fail_unpicklably" in str(caught.value.__cause__)
+
+
+async def test_an_exception_that_cannot_be_rebuilt_is_told_with_type_and_text() -> None:
+    with pytest.raises(RuntimeError, match=r"far\.Odd: one"):
+        await run_isolated(far.fail_oddly)
+
+
+# ---------------------------------------------------------------------- what cannot cross
+
+
+async def test_an_argument_that_cannot_be_pickled_is_named_with_its_type(isolation: Isolation) -> None:
+    with pytest.raises(NotPortableError, match=r"argument 2 of .*far:echo is a lock .*where='thread'"):
+        await run_isolated(far.echo, 1, threading.Lock(), isolation=isolation)
+    with pytest.raises(NotPortableError, match=r"argument 'key' of .*far:echo is a function"):
+        await run_isolated(far.echo, isolation=isolation, kwargs={"key": lambda: None})
+
+
+async def test_an_argument_that_cannot_be_rebuilt_is_told(isolation: Isolation) -> None:
+    with pytest.raises(NotPortableError, match=r"arguments of .*far:echo .*cannot be rebuilt"):
+        await run_isolated(far.echo, far.Brittle(), isolation=isolation)
+
+
+async def test_a_result_that_cannot_be_pickled_is_told_with_its_type(isolation: Isolation) -> None:
+    with pytest.raises(NotPortableError, match=r"result of .*far:make_lock .*_thread\.lock"):
+        await run_isolated(far.make_lock, isolation=isolation)
+
+
+async def test_a_function_whose_module_is_missing_there_is_told(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import ModuleType
+
+    module = ModuleType("only_here")
+    exec("def work(): pass", module.__dict__)
+    monkeypatch.setitem(__import__("sys").modules, "only_here", module)
+    with pytest.raises(NotPortableError, match=r"only_here:work could not be rebuilt .*No module named"):
+        await run_isolated(module.work, isolation=isolation)
+
+
+async def test_after_what_could_not_cross_the_isolate_goes_on(isolation: Isolation) -> None:
+    counted = await run_isolated(far.count_calls, isolation=isolation)
+    for fn, arg in ((far.echo, far.Brittle()), (far.make_lock, None)):
+        with pytest.raises(NotPortableError):
+            await run_isolated(fn, *([] if arg is None else [arg]), isolation=isolation)
+    assert await run_isolated(far.count_calls, isolation=isolation) == counted + 1
+
+
+# ---------------------------------------------------------------------- how many, and what it costs
+
+
+async def test_as_many_calls_run_at_once_as_there_are_isolates_and_the_others_wait(
+    isolation: Isolation, far_gate: FarGate, monkeypatch: pytest.MonkeyPatch, runtime: Runtime
+) -> None:
+    chosen = crew.processes if isolation == "process" else crew.interpreters
+    assert chosen is not None
+    monkeypatch.setattr(chosen.gate, "limit", 1)
+    first = far_gate.push("first", isolation=isolation)
+    await far_gate.entered()
+    second = push(far.add, 1, isolation=isolation)
+    assert sum(runtime.statistics().queued.values()) == 1
+    await far_gate.release()
+    assert await first == "first"
+    assert await second == 2
+
+
+async def test_the_statistics_show_isolated_calls_apart_as_waiting_ones(
+    isolation: Isolation, runtime: Runtime
+) -> None:
+    for _ in range(40):
+        await run_isolated(far.add, 1, isolation=isolation)
+    await runtime.offload(far.add, 1)
+    rows = {row.name: row for row in runtime.statistics().functions}
+    row = rows[f"{far.__name__}:add [{isolation}]"]
+    assert (row.calls, row.kind) == (40, "waiting")
+    assert rows[f"{far.__name__}:add"].calls == 1

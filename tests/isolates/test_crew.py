@@ -1,0 +1,270 @@
+"""Lending isolates: started when needed, kept for a while, ended in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
+from hybridrt.loop.isolated import Isolation, isolated_call
+from hybridrt.loop.port import Port
+from hybridrt.pool.isolates import carrier, crew
+from hybridrt.pool.isolates.child import VALUE
+from hybridrt.pool.isolates.crew import Crew
+from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.packing import Packed, pack
+from hybridrt.pool.isolates.process import WorkerProcess
+from hybridrt.pool.isolates.reference import refer
+from hybridrt.pool.isolates.subinterpreter import AVAILABLE, SubInterpreter
+from hybridrt.pool.isolates.wire import Message
+from tests.loop.support import DEADLINE, eventually
+
+from . import far
+from .support import FarGate, push, run_isolated
+
+
+class Recorded(WorkerProcess):
+    """A worker that only says what becomes of it."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.cold = self.alive = True
+        self.killed = False
+
+    def is_alive(self) -> bool:
+        return self.alive
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def ask_to_leave(self) -> None: ...
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+@pytest.fixture
+def lending() -> Iterator[Crew]:
+    """Make a crew of isolates that are none, and that leave only when told."""
+    lending = Crew(Recorded, "recorded", most=2)
+    yield lending
+    lending.close()
+
+
+def lease(lending: Crew) -> Recorded:
+    isolate = lending.lease()
+    assert isinstance(isolate, Recorded)
+    return isolate
+
+
+def test_the_isolate_used_last_is_lent_first(lending: Crew) -> None:
+    first, second = lease(lending), lease(lending)
+    lending.give_back(second)
+    lending.give_back(first)
+    assert lease(lending) is first
+    assert lease(lending) is second
+
+
+def test_an_idle_isolate_leaves_after_its_time() -> None:
+    lending = Crew(Recorded, "recorded", most=2, idle_timeout=0.0)
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    assert isolate.ended.wait(DEADLINE)
+    assert lending.isolates() == ()
+    again = lease(lending)
+    lending.give_back(again)
+    assert again.ended.wait(DEADLINE)
+    lending.close()
+
+
+def test_an_isolate_that_died_idle_is_not_lent(lending: Crew) -> None:
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    isolate.alive = False
+    assert lease(lending) is not isolate
+    assert isolate.ended.is_set()
+
+
+def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(lending: Crew) -> None:
+    idle, lent = lease(lending), lease(lending)
+    lending.give_back(idle)
+    lending.close()
+    assert idle.ended.is_set()
+    assert not lent.ended.is_set()
+    lending.give_back(lent)
+    assert lent.ended.is_set()
+    assert lending.isolates() == ()
+    assert lease(lending) not in (idle, lent)
+
+
+def test_short_memory_leaves_room_for_one_isolate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "memory_share", lambda: 1.0)
+    assert Crew(WorkerProcess, "processes").gate.limit == 1
+
+
+def test_the_cores_limit_the_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "memory_share", lambda: 0.0)
+    monkeypatch.setattr(crew, "memory_limit", lambda: 1 << 50)
+    monkeypatch.setattr(crew.shared, "cores", 3)
+    assert Crew(WorkerProcess, "processes").gate.limit == 3
+
+
+def test_stopping_a_call_that_has_ended_leaves_its_isolate_to_the_next_one(lending: Crew) -> None:
+    call = carrier.Carrier(refer(far.add), lending)
+    leased = call._lease()
+    call._let_go(leased, fit=True)
+    call.stop()
+    assert lease(lending) is leased
+    assert not leased.killed  # type: ignore[attr-defined]
+
+
+def test_a_call_that_was_stopped_before_it_had_an_isolate_takes_none(lending: Crew) -> None:
+    call = carrier.Carrier(refer(far.add), lending)
+    call.stop()
+    with pytest.raises(asyncio.CancelledError, match="nobody waits for"):
+        call(1)
+    assert not lending._lent
+
+
+def test_a_call_that_did_not_reach_its_isolate_is_done_by_another_one(lending: Crew) -> None:
+    gone, next_one = lease(lending), lease(lending)
+    gone.run = _lose(started=False)  # type: ignore[method-assign]
+    next_one.run = lambda packed: Message(VALUE, 1, 1, 1, "done")  # type: ignore[method-assign]
+    lending.give_back(next_one)
+    lending.give_back(gone)
+    assert carrier.Carrier(refer(far.add), lending)(1) == "done"
+    assert gone.ended.is_set()
+
+
+def test_a_call_that_had_reached_its_isolate_is_not_done_twice(lending: Crew) -> None:
+    gone = lease(lending)
+    gone.run = _lose(started=True)  # type: ignore[method-assign]
+    lending.give_back(gone)
+    with pytest.raises(WorkerLostError, match=r"lost in the middle of .*far:add"):
+        carrier.Carrier(refer(far.add), lending)(1)
+
+
+def _lose(*, started: bool) -> Callable[[Packed], Message]:
+    def run(packed: Packed) -> Message:
+        raise WorkerLostError("lost", started=started)
+
+    return run
+
+
+@pytest.mark.race
+def test_a_call_that_is_stopped_while_it_ends_never_stops_the_next_one(lending: Crew) -> None:
+    isolate = lease(lending)
+    isolate.killed = False
+    lending.give_back(isolate)
+    call = carrier.Carrier(refer(far.add), lending)
+    leased = call._lease()
+    stopper = threading.Thread(target=call.stop)
+    stopper.start()
+    call._let_go(leased, fit=True)
+    killed_when_let_go = leased.killed  # type: ignore[attr-defined]
+    fit = any(leased is idle for _, idle in lending._idle)
+    stopper.join()
+    assert leased.killed == killed_when_let_go  # type: ignore[attr-defined]
+    assert fit is not leased.killed  # type: ignore[attr-defined]
+
+
+async def test_what_a_call_cost_is_told_to_who_wants_to_know(isolation: Isolation) -> None:
+    told: list[Crossing] = []
+    for _ in range(2):
+        await run_isolated(far.echo, bytes(100_000), isolation=isolation, on_crossing=told.append)
+    with pytest.raises(LookupError):
+        await run_isolated(far.fail, LookupError(), isolation=isolation, on_crossing=told.append)
+    assert [crossing.cold for crossing in told] == [True, False, False]
+    assert min(told[1].bytes_out, told[1].bytes_in) >= 100_000
+    assert told[1].wall_ns > told[1].child_wall_ns >= 0
+    assert told[1].host_cpu_ns >= 0
+
+
+async def test_isolates_end_when_the_last_pool_that_used_them_has_closed(isolation: Isolation) -> None:
+    first, second = AdaptiveThreadPoolExecutor(), AdaptiveThreadPoolExecutor()
+    for executor in (first, second):
+        port = Port(asyncio.get_running_loop(), executor)
+        call = isolated_call(port, far.add, (1,), {}, isolation)
+        call.pool.push(call)
+        assert await call == 2
+    await asyncio.to_thread(first.shutdown)
+    assert len(_all_isolates()) == 1
+    await asyncio.to_thread(second.shutdown)
+    assert not _all_isolates()
+
+
+def _all_isolates() -> list[object]:
+    return [isolate for each in crew._crews for isolate in each.isolates()]
+
+
+async def test_a_call_that_was_withdrawn_starts_no_isolate(runtime: Runtime, isolation: Isolation) -> None:
+    call = push(far.add, 1, isolation=isolation)
+    call.abandon_on_cancel = True
+    call.cancel()
+    await asyncio.wait({call})
+    assert call.cancelled()
+
+
+async def test_closing_the_runtime_waits_for_isolated_calls(
+    runtime: Runtime, far_gate: FarGate, isolation: Isolation
+) -> None:
+    held = far_gate.push("done", isolation=isolation)
+    await far_gate.entered()
+    closing = asyncio.ensure_future(runtime.aclose())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    releasing = threading.Thread(target=asyncio.run, args=(far_gate.release(),))
+    releasing.start()
+    assert await held == "done"
+    await closing
+    releasing.join()
+    assert not _all_isolates()
+
+
+# ---------------------------------------------------------------------- sub-interpreters alone
+
+needs_interpreters = pytest.mark.skipif(not AVAILABLE, reason="sub-interpreters need Python 3.14")
+
+
+@needs_interpreters
+@pytest.mark.usefixtures("runtime")
+async def test_a_function_whose_extensions_refuse_sub_interpreters_goes_to_a_process() -> None:
+    counts = [await run_isolated(far.use_numpy, isolation="auto") for _ in range(2)]
+    assert all(pid != os.getpid() for pid, _ in counts)
+    assert refer(far.use_numpy) in carrier._refused
+    carrier._refused.clear()
+
+
+@needs_interpreters
+async def test_a_call_left_behind_in_an_interpreter_goes_on_and_another_interpreter_takes_over(
+    runtime: Runtime, far_gate: FarGate
+) -> None:
+    held = far_gate.push(isolation="interpreter")
+    await far_gate.entered()
+    before = set(_all_isolates())
+    held.expire(0.5)
+    with pytest.raises(TimeoutError):
+        await held
+    await eventually(lambda: not before & set(_all_isolates()))
+    assert await run_isolated(far.add, 1, isolation="interpreter") == 2
+    await far_gate.release()
+    (left,) = before
+    assert isinstance(left, SubInterpreter)
+    await asyncio.to_thread(left._thread.join, DEADLINE)
+    assert not left._thread.is_alive()
+
+
+@needs_interpreters
+def test_where_memory_is_short_a_call_keeps_its_interpreter(monkeypatch: pytest.MonkeyPatch) -> None:
+    from hybridrt.pool.isolates import subinterpreter
+
+    isolate = SubInterpreter()
+    monkeypatch.setattr(subinterpreter, "memory_share", lambda: 1.0)
+    isolate.kill()
+    assert isolate.run(pack((tuple(refer(far.add)), (1,), {}))).value == 2
+    isolate.ask_to_leave()
+    isolate.close()

@@ -1,0 +1,213 @@
+"""Isolates at the ends of a program: exit, fork, a parent that is killed; each in a program of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+
+from hybridrt.loop.isolated import Isolation
+from tests.loop.support import DEADLINE
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+SETUP = """
+import asyncio, os, signal, sys, threading, warnings
+import hybridrt
+from tests.isolates import far
+from tests.isolates.support import push, run_isolated
+
+isolation = sys.argv[1]
+"""
+
+
+def start(text: str, *args: str) -> subprocess.Popen[str]:
+    """Start a program in a fresh interpreter."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", SETUP + dedent(text), *args],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(text: str, *args: str) -> str:
+    """Run a program, which must end by itself in good order and without complaint; return what it printed."""
+    with start(text, *args) as program:
+        try:
+            printed, complained = program.communicate(timeout=DEADLINE)
+        finally:
+            program.kill()
+    assert (program.returncode, complained) == (0, "")
+    return printed
+
+
+def ended(pid: int) -> bool:
+    """Wait until a process has ended."""
+    try:
+        psutil.Process(pid).wait(DEADLINE)
+    except psutil.NoSuchProcess:
+        pass
+    except psutil.TimeoutExpired:
+        return False
+    return True
+
+
+def test_a_program_that_leaves_its_executor_open_ends_and_so_do_its_isolates(isolation: Isolation) -> None:
+    printed = run(
+        """
+        print(asyncio.run(run_isolated(far.pid, isolation=isolation)))
+        """,
+        isolation,
+    )
+    assert isolation == "interpreter" or ended(int(printed))
+
+
+def test_a_script_without_a_guard_of_its_main_module_runs_once(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        dedent(
+            """
+            import hybridrt
+            from tests.isolates import far
+            from tests.isolates.support import run_isolated
+            print("imported")
+            print(hybridrt.run(run_isolated(far.add, 1)))
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert (done.stdout, done.stderr) == ("imported\n2\n", "")
+
+
+def test_a_call_that_runs_when_main_ends_is_waited_for(isolation: Isolation, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "entered")
+    os.mkfifo(tmp_path / "release")
+    program = start(
+        """
+        from hybridrt.loop.port import private_executor
+        from hybridrt.pool.isolates.carrier import Carrier, crew_for
+        from hybridrt.pool.isolates.crew import used_by
+        from hybridrt.pool.isolates.reference import refer
+
+        reference = refer(far.hold)
+        executor = hybridrt.AdaptiveThreadPoolExecutor()
+        used_by(executor._pool)
+        carrier = Carrier(reference, crew_for(reference, isolation))
+        future = executor.submit(carrier, sys.argv[2] + "/entered", sys.argv[2] + "/release", "done")
+        future.add_done_callback(lambda future: print(future.result()))
+        """,
+        isolation,
+        str(tmp_path),
+    )
+    with program:
+        (tmp_path / "entered").read_text()
+        (tmp_path / "release").write_text("go")
+        printed, complained = program.communicate(timeout=DEADLINE)
+    assert (program.returncode, printed, complained) == (0, "done\n", "")
+
+
+def test_a_call_that_was_left_behind_does_not_keep_the_program_alive(isolation: Isolation) -> None:
+    with start(
+        """
+        warnings.simplefilter("ignore")  # 3.14 warns of an interpreter that still runs
+
+        async def main():
+            runtime = hybridrt.install(shutdown_timeout=0.0)
+            call = push(far.print_pid_and_spin, isolation=isolation)
+            await asyncio.to_thread(sys.stdin.readline)
+            call.expire(0.0)
+            await asyncio.wait({call})
+            call.exception()
+            await runtime.aclose()
+
+        asyncio.run(main())
+        """,
+        isolation,
+    ) as program:
+        assert program.stdout is not None
+        worker = int(program.stdout.readline())
+        program.communicate("expire\n", timeout=DEADLINE)
+    assert program.returncode == 0
+    assert ended(worker)
+
+
+def test_a_worker_ends_in_the_middle_of_a_call_when_its_parent_is_killed() -> None:
+    with start("asyncio.run(run_isolated(far.print_pid_and_spin))", "process") as program:
+        assert program.stdout is not None
+        worker = int(program.stdout.readline())
+        program.send_signal(signal.SIGKILL)
+        assert ended(worker)
+        program.communicate()
+
+
+def test_ctrl_c_ends_a_program_without_a_word_from_its_workers() -> None:
+    with start(
+        """
+        try:
+            hybridrt.run(run_isolated(far.print_pid_and_spin), shutdown_timeout=0.0)
+        except KeyboardInterrupt:
+            pass
+        """,
+        "process",
+    ) as program:
+        assert program.stdout is not None
+        worker = int(program.stdout.readline())
+        for pid in (worker, program.pid):
+            os.kill(pid, signal.SIGINT)
+        complained = program.communicate(timeout=DEADLINE)[1]
+    assert ended(worker)
+    assert "Traceback" not in complained
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_has_isolates_of_its_own_and_leaves_those_of_its_parent_alone(
+    isolation: Isolation,
+) -> None:
+    printed = run(
+        """
+        warnings.simplefilter("ignore")  # 3.12 warns of any fork in a process with threads
+
+        async def main():
+            first = await run_isolated(far.count_calls, isolation=isolation)
+            child = os.fork()
+            if not child:
+                os._exit(in_child())
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+            return first, await run_isolated(far.count_calls, isolation=isolation)
+
+        def in_child():
+            asyncio._set_running_loop(None)
+            counted = asyncio.run(run_isolated(far.count_calls, isolation=isolation))
+            hybridrt.testing.reset()
+            return counted - 1
+
+        import hybridrt.testing
+        print(asyncio.run(main()))
+        """,
+        isolation,
+    )
+    # An interpreter must not be there when a process forks, so it was ended and another one was started.
+    assert printed == ("(1, 2)\n" if isolation == "process" else "(1, 1)\n")
+
+
+def test_what_a_worker_prints_goes_where_its_parent_prints() -> None:
+    printed = run(
+        "asyncio.run(run_isolated(far.add, 1)); asyncio.run(run_isolated(far.say, 'hello'))", "process"
+    )
+    assert printed == "hello\n"

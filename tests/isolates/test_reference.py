@@ -1,0 +1,76 @@
+"""How functions are named so that another interpreter finds them."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+
+from hybridrt import NotPortableError
+from hybridrt.pool.isolates.reference import Reference, refer, resolve
+
+from . import far
+
+
+@pytest.mark.parametrize("fn", [far.add, json.loads, zlib.compress, str.upper, len, dict, far.Shape])
+def test_what_has_a_name_at_the_top_of_a_module_is_found_by_it(fn: Callable[..., Any]) -> None:
+    reference = refer(fn)
+    assert reference.pickled is None
+    assert resolve(*reference) is fn
+
+
+def test_a_function_below_a_decorator_is_found_and_not_what_wraps_it() -> None:
+    raw = far.double.__wrapped__  # type: ignore[attr-defined]
+    assert refer(raw) == Reference(far.__name__, "double", depth=1)
+    assert resolve(*refer(raw)) is raw
+
+
+@pytest.mark.parametrize("name", ["count", "name", "twice"])
+def test_offloaded_methods_of_every_kind_are_found(name: str) -> None:
+    raw = getattr(far.Shape, name)._fn
+    assert isinstance(raw, FunctionType)
+    assert resolve(*refer(raw)) is raw
+
+
+def test_bound_methods_and_partials_travel_pickled() -> None:
+    assert resolve(*refer("a,b".split))(",") == ["a", "b"]
+    assert resolve(*refer(partial(far.add, 2)))(3) == 5
+
+
+def test_a_lambda_is_refused_with_what_to_do() -> None:
+    with pytest.raises(
+        NotPortableError, match=r"it is a lambda; define it at the top level .*where='thread'"
+    ):
+        refer(lambda: None)
+
+
+def test_a_function_inside_another_one_is_refused() -> None:
+    def local() -> None: ...
+
+    with pytest.raises(NotPortableError, match=r"test_reference:.*local.*defined inside another function"):
+        refer(local)
+
+
+def test_a_function_of_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    exec("def work(): pass", main.__dict__)
+    monkeypatch.setitem(__import__("sys").modules, "__main__", main)
+    with pytest.raises(NotPortableError, match=r"__main__:work .*the program's main module"):
+        refer(main.work)
+
+
+def test_a_function_whose_name_now_stands_for_another_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = far.add
+    monkeypatch.setattr(far, "add", far.pid)
+    with pytest.raises(NotPortableError, match="not what its module has under that name"):
+        refer(original)
+
+
+def test_a_callable_without_a_name_that_cannot_be_pickled_is_refused() -> None:
+    with pytest.raises(NotPortableError, match="has no name there and cannot be pickled"):
+        refer(partial(far.add, far.make_lock()))

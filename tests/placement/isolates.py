@@ -1,0 +1,86 @@
+"""Isolates that run calls in a thread and cost what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hybridrt.errors import NotPortableError
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.port import Port, current_port
+from hybridrt.pool.call import QUEUED
+from hybridrt.pool.isolates.crossing import Crossing
+
+__all__ = ["Isolates", "show_holding", "show_releasing"]
+
+
+class Isolates:
+    """Stands in for `isolated_call`.
+
+    Args:
+        carry: CPU seconds here for carrying a call.
+        cpu: CPU seconds of the call there.
+
+    Attributes:
+        calls: Calls carried, as far as the arguments.
+        refuses: Why a function cannot be carried; "" lets all pass.
+        loses: Why a result cannot be carried back; "" lets all pass.
+        isolation: What was asked for last.
+    """
+
+    def __init__(self, carry: float, cpu: float) -> None:
+        self.carry, self.cpu = carry, cpu
+        self.calls = 0
+        self.refuses = self.loses = self.isolation = ""
+
+    def __call__(
+        self,
+        port: Port,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        isolation: str,
+        on_crossing: Callable[[Crossing], object],
+    ) -> LoopCall:
+        """Make the call."""
+        self.isolation = isolation
+        if self.refuses:
+            raise NotPortableError(self.refuses)
+
+        def carry(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.loses:
+                raise NotPortableError(self.loses)
+            on_crossing(self._crossing())
+            return args[0] if args else None
+
+        call = LoopCall(loop=port.loop)
+        call.state, call.fn, call.args, call.kwargs, call.context = QUEUED, carry, args, kwargs, None
+        call.outlet, call.pool, call.profile = port.outlet, port.pool, port.pool.profiles.of(carry)
+        return call
+
+    def _crossing(self) -> Crossing:
+        carry_ns, cpu_ns = int(self.carry * 1e9), int(self.cpu * 1e9)
+        return Crossing(
+            wall_ns=carry_ns + cpu_ns,
+            host_cpu_ns=carry_ns,
+            child_wall_ns=cpu_ns,
+            child_cpu_ns=cpu_ns,
+            bytes_out=1,
+            bytes_in=1,
+            cold=self.calls == 1,
+        )
+
+
+def show_holding(fn: Callable[..., Any]) -> None:
+    """Let the running loop's pool have seen a function hold the GIL."""
+    profile = current_port().pool.profiles.of(fn)
+    for _ in range(16):
+        profile.gil.saw_taken(16_000_000, 100_000)
+
+
+def show_releasing(fn: Callable[..., Any]) -> None:
+    """Let it have seen that the function leaves the GIL to others."""
+    profile = current_port().pool.profiles.of(fn)
+    for _ in range(64):
+        profile.saw_free()

@@ -1,0 +1,184 @@
+"""Under `auto` a pure function moves between threads and isolates by what it costs there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hybridrt import NotPortableError, Runtime, offload
+from hybridrt.control.placement import AGAIN, TRIALS
+from hybridrt.placements import PlacementReason, SizePlacement
+from hybridrt.testing import ManualClock
+
+from .isolates import Isolates, show_holding, show_releasing
+from .support import MS, US, Work, learn, placement, pure, stop_time
+
+
+@pytest.fixture
+async def clock() -> AsyncIterator[ManualClock]:
+    async with Runtime(govern_anyio=False):
+        yield stop_time()
+
+
+@pytest.fixture
+def isolates(monkeypatch: pytest.MonkeyPatch) -> Isolates:
+    isolates = Isolates(carry=200 * US, cpu=16 * MS)
+    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
+    return isolates
+
+
+@pytest.fixture
+async def holding(clock: ManualClock) -> Work:
+    work = Work(clock, cpu=16 * MS)
+    show_holding(work)
+    return work
+
+
+def standing(offloaded: object) -> SizePlacement:
+    return placement(offloaded).sizes[0]  # type: ignore[arg-type]  # of whatever signature
+
+
+async def test_a_function_that_holds_the_gil_moves_to_an_isolate(holding: Work, isolates: Isolates) -> None:
+    fn = pure(holding)
+    await fn("abc")
+    assert len(holding.threads) == 1
+    await learn(fn, "abc", calls=TRIALS + 2)
+    assert isolates.calls == TRIALS + 2
+    assert (standing(fn).where, standing(fn).reason) == ("isolate", PlacementReason.HOLDS_GIL)
+    assert standing(fn).tried
+    assert placement(fn).isolate_calls == TRIALS + 2
+
+
+async def test_a_call_for_which_an_isolate_was_started_tells_nothing_of_the_next(
+    holding: Work, isolates: Isolates
+) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=1 + TRIALS)
+    assert standing(fn).reason is PlacementReason.TRIAL
+    await fn("abc")
+    assert standing(fn).reason is PlacementReason.HOLDS_GIL
+
+
+async def test_a_function_that_is_not_pure_never_moves(holding: Work, isolates: Isolates) -> None:
+    await learn(offload(holding), "abc", calls=20)
+    assert isolates.calls == 0
+
+
+async def test_a_function_that_releases_the_gil_stays_in_threads(
+    clock: ManualClock, isolates: Isolates
+) -> None:
+    work = Work(clock, cpu=16 * MS)
+    show_releasing(work)
+    fn = pure(work)
+    await learn(fn, "abc", calls=20)
+    assert isolates.calls == 0
+    assert standing(fn).reason is PlacementReason.RELEASES_GIL
+
+
+async def test_a_function_that_costs_more_to_carry_than_to_run_comes_back(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.carry = 20 * MS
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 10)
+    assert (standing(fn).where, standing(fn).reason) == ("thread", PlacementReason.CARRYING)
+    assert isolates.calls <= TRIALS + 1
+
+
+async def test_a_short_function_never_starts_an_isolate(clock: ManualClock, isolates: Isolates) -> None:
+    work = Work(clock, cpu=150 * US)
+    show_holding(work)
+    await learn(pure(work), "abc", calls=2 * AGAIN)
+    assert isolates.calls == 0
+
+
+async def test_a_function_comes_back_when_carrying_becomes_dear(holding: Work, isolates: Isolates) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 8)
+    isolates.carry = 30 * MS
+    before = len(holding.threads)
+    await learn(fn, "abc", calls=40)
+    assert standing(fn).where == "thread"
+    assert len(holding.threads) > before
+
+
+async def test_a_function_that_becomes_short_comes_back_and_ends_on_the_loop(
+    holding: Work, isolates: Isolates
+) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 8)
+    isolates.cpu, holding.cpu = 5 * US, 5 * US
+    await learn(fn, "abc", calls=60)
+    assert standing(fn).where == "inline"
+    assert holding.was_here
+
+
+async def test_now_and_then_one_call_in_an_isolate_is_made_in_a_thread(
+    holding: Work, isolates: Isolates
+) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=2 * AGAIN)
+    assert standing(fn).where == "isolate"
+    assert len(holding.threads) == 2
+
+
+async def test_now_and_then_carrying_is_tried_again(holding: Work, isolates: Isolates) -> None:
+    isolates.carry = 20 * MS
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 10)
+    tried = isolates.calls
+    isolates.carry = 100 * US
+    await learn(fn, "abc", calls=8 * AGAIN)
+    assert isolates.calls > tried
+    assert standing(fn).where == "isolate"
+
+
+async def test_a_function_that_cannot_be_carried_stays_in_threads_and_says_why(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.refuses = "it is a lambda"
+    fn = pure(holding)
+    await learn(fn, "abc", calls=20)
+    assert len(holding.threads) == 20
+    assert placement(fn).not_portable == "it is a lambda"
+    assert standing(fn).reason is PlacementReason.NOT_PORTABLE
+
+
+async def test_a_result_that_cannot_be_carried_back_costs_one_more_call(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.loses = "it is a generator"
+    fn = pure(holding)
+    await learn(fn, "abc", calls=20)
+    assert isolates.calls == 1
+    assert len(holding.threads) == 20
+
+
+async def test_what_is_forced_into_an_isolate_and_cannot_be_carried_raises(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.refuses = "it is a lambda"
+    with pytest.raises(NotPortableError, match="it is a lambda"):
+        await pure(holding, where="isolate")("abc")
+    assert not holding.threads
+
+
+async def test_where_isolate_carries_the_first_call_already(holding: Work, isolates: Isolates) -> None:
+    fn = pure(holding, where="isolate", isolation="process")
+    await learn(fn, "abc", calls=4)
+    assert (isolates.calls, isolates.isolation) == (4, "process")
+    assert standing(fn).reason is PlacementReason.FORCED
+
+
+async def test_where_thread_keeps_a_pure_function_in_threads(holding: Work, isolates: Isolates) -> None:
+    await learn(pure(holding, where="thread"), "abc", calls=20)
+    assert isolates.calls == 0
+
+
+@pytest.mark.slow
+async def test_an_isolated_call_really_runs_elsewhere() -> None:
+    async with Runtime(govern_anyio=False):
+        elsewhere = offload(pure=True, where="isolate", isolation="process")(os.getpid)
+        assert await elsewhere() != os.getpid()

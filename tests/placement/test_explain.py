@@ -1,0 +1,168 @@
+"""`explain` and `statistics()` say where a function runs, why, and what it would cost elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, offload
+from hybridrt.control.placement import TRIALS
+from hybridrt.observe.functions import Profile
+from hybridrt.placements import Placement, PlacementReason
+from hybridrt.testing import ManualClock
+
+from .isolates import Isolates, show_holding
+from .support import MS, US, Work, learn, placement, pure, stop_time
+
+
+@pytest.fixture
+async def clock() -> AsyncIterator[ManualClock]:
+    async with Runtime(govern_anyio=False):
+        yield stop_time()
+
+
+def seen(fn: object, *, wall: float, cpu: float, calls: int = 40) -> Profile:
+    """Let the running loop's pool have seen calls of a function, and return what it knows."""
+    profile = Runtime.current().executor._pool.profiles.of(fn)
+    for _ in range(calls):
+        profile.record(int(wall * 1e9), int(cpu * 1e9), 0)
+    return profile
+
+
+async def test_a_function_that_was_never_called_has_no_costs(clock: ManualClock) -> None:
+    told = explain(offload(Work(clock)))
+    assert (told.calls, told.wall, told.thread, told.isolate) == (0, None, None, None)
+    assert told.advice == "It has not been called yet, so nothing is known."
+
+
+async def test_a_function_that_holds_the_gil_is_told_to_become_pure(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=16 * MS, cpu=16 * MS)
+    show_holding(work)
+    told = explain(offload(work))
+    assert told.advice == (
+        "It holds the GIL 100 % of its 16 ms; declare it pure=True to move it out; a thread does not help."
+    )
+    assert (told.where, told.reason) == ("thread", PlacementReason.NOT_PURE)
+    assert told.gil == GilClass.HOLDS
+    assert told.gil_share == 1.0
+    assert told.thread is not None
+    assert told.isolate is not None
+    assert told.isolate < told.thread
+
+
+async def test_a_plain_function_is_explained_as_its_offloaded_calls(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=16 * MS, cpu=16 * MS)
+    assert explain(work) == explain(offload(work))
+
+
+ADVICE = [
+    (50 * MS, 1 * MS, "It mostly waits, which threads are for."),
+    (
+        5 * US,
+        5 * US,
+        "It takes 5 us, hardly more than handing it to a thread; declare it pure=True to run it on the loop.",
+    ),
+    (
+        20 * MS,
+        20 * MS,
+        "It computes for 20 ms with the GIL, one call at a time; declare it pure=True to use more cores.",
+    ),
+    (
+        500 * US,
+        500 * US,
+        "A thread is right: it is too long for the loop, and too short to be carried elsewhere.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("wall", "cpu", "advice"), ADVICE)
+async def test_the_advice_follows_from_what_calls_cost(
+    clock: ManualClock, wall: float, cpu: float, advice: str
+) -> None:
+    work = Work(clock)
+    seen(work, wall=wall, cpu=cpu)
+    assert explain(work).advice == advice
+
+
+async def test_where_thread_of_a_pure_function_is_what_to_leave_out(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=20 * MS, cpu=20 * MS)
+    assert explain(pure(work, where="thread")).advice.endswith("leave where='thread' out to use more cores.")
+
+
+async def test_a_function_on_the_loop_says_so(clock: ManualClock) -> None:
+    fn = pure(Work(clock))
+    await learn(fn, "abc", calls=5)
+    told = explain(fn)
+    assert (told.where, told.reason, told.calls) == ("inline", PlacementReason.SHORT, 5)
+    assert str(told).startswith(f"{told.name} runs on the loop (short). It is over before")
+    assert "A call costs, with eight callers at once: inline 5 us, thread " in str(told)
+
+
+async def test_a_function_whose_calls_never_left_the_loop_has_a_row(clock: ManualClock) -> None:
+    fn = offload(where="inline")(Work(clock, cpu=300 * US))
+    await learn(fn, calls=2)
+    told = explain(fn)
+    assert (told.where, told.reason) == ("inline", PlacementReason.FORCED)
+    assert told.wall == pytest.approx(300 * US)
+    assert str(told).endswith("2 of its calls stalled the loop by taking longer than they may there.")
+
+
+async def test_a_function_in_an_isolate_says_why_and_what_a_thread_would_cost(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", Isolates(carry=1 * MS, cpu=16 * MS))
+    work = Work(clock, cpu=16 * MS)
+    show_holding(work)
+    fn = pure(work)
+    await learn(fn, "abc", calls=TRIALS + 5)
+    told = explain(fn)
+    assert told.where == "isolate"
+    assert told.isolate_tried
+    assert "runs in an isolate (holds_gil). It holds the GIL until it returns" in str(told)
+    assert "(estimated)" not in str(told)
+
+
+async def test_a_function_that_cannot_be_carried_says_why(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolates = Isolates(carry=1 * MS, cpu=16 * MS)
+    isolates.refuses = "it is a lambda"
+    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
+    work = Work(clock, cpu=16 * MS)
+    show_holding(work)
+    fn = pure(work)
+    await learn(fn, "abc", calls=8)
+    assert explain(fn).advice == "It cannot be carried elsewhere: it is a lambda"
+
+
+async def test_the_statistics_with_placements_become_json(clock: ManualClock) -> None:
+    fn = pure(Work(clock))
+    await learn(fn, "abc", calls=5)
+    rows = json.loads(json.dumps(Runtime.current().statistics().to_dict()))["functions"]
+    where: list[Placement] = [row["placement"]["sizes"][0]["where"] for row in rows if row["placement"]]
+    assert where == ["inline"]
+    assert placement(fn).sizes[0].calls == 5
+
+
+def test_without_a_loop_the_executor_that_has_seen_most_calls_is_asked() -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    with AdaptiveThreadPoolExecutor() as rarely, AdaptiveThreadPoolExecutor() as often:
+        assert rarely.submit(double, 1).result() == 2
+        assert list(often.map(double, range(3))) == [0, 2, 4]
+    assert explain(double).calls == 3
+
+
+def test_a_function_is_explained_after_its_loop_has_gone() -> None:
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert asyncio.run(offload(double)(4)) == 8
+    assert explain(double).calls == 1

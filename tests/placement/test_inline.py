@@ -1,0 +1,330 @@
+"""Calls on the loop: which may, for how long, and what they may rely on."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from hybridrt import Runtime, offload
+from hybridrt.errors import OffloadTimeoutError
+from hybridrt.loop.inline import TURN_NS, Turn
+from hybridrt.measure.gil import blocks
+from hybridrt.observe.placement import INLINE_MAX_NS, PAUSE
+from hybridrt.placements import PlacementReason
+from hybridrt.testing import ManualClock
+
+from ..loop.support import turns
+from .support import MS, US, Work, learn, placement, pure, stop_time
+
+variable: ContextVar[str] = ContextVar("variable", default="nothing")
+
+
+@pytest.fixture
+async def clock() -> AsyncIterator[ManualClock]:
+    async with Runtime(govern_anyio=False):
+        yield stop_time()
+
+
+async def test_a_short_pure_function_moves_to_the_loop_once_it_is_known(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    assert threading.get_ident() not in work.threads
+    assert await short("xyz") == "xyz"
+    assert work.was_here
+    assert placement(short).inline_calls == 1
+
+
+async def test_a_function_that_is_not_pure_stays_in_threads(clock: ManualClock) -> None:
+    work = Work(clock)
+    await learn(offload(work), "abc", calls=20)
+    assert threading.get_ident() not in work.threads
+
+
+async def test_a_call_longer_than_allowed_is_never_made_on_the_loop(clock: ManualClock) -> None:
+    work = Work(clock, cpu=1.1 * INLINE_MAX_NS / 1e9)
+    await learn(pure(work), "abc", calls=20)
+    assert threading.get_ident() not in work.threads
+
+
+async def test_a_call_that_waits_is_never_made_on_the_loop(clock: ManualClock) -> None:
+    work = Work(clock, wait=1 * MS)
+    await learn(pure(work), "abc", calls=20)
+    assert threading.get_ident() not in work.threads
+
+
+async def test_an_input_larger_than_any_seen_goes_to_a_worker(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "x" * 100)
+    await short("x" * 101)
+    assert not work.was_here
+    await short("x" * 101)
+    assert work.was_here
+    await short("x" * 1000)
+    assert not work.was_here
+
+
+async def test_a_number_larger_than_any_seen_goes_to_a_worker(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, 100)
+    await short(101)
+    assert not work.was_here
+    await short(-100)
+    assert work.was_here
+
+
+async def test_each_size_is_learned_by_itself(clock: ManualClock) -> None:
+    work = Work(clock, cpu=1 * MS)
+    short = pure(work)
+    await learn(short, "x" * 1000)
+    work.cpu = 5 * US
+    await learn(short, "x")
+    await short("x")
+    assert work.was_here
+    await short("x" * 1000)
+    assert not work.was_here
+    assert {size.size_max: size.where for size in placement(short).sizes} == {1: "inline", 1023: "thread"}
+
+
+@pytest.mark.parametrize("value", [OrderedDict(), object(), memoryview(b"abc")])
+async def test_an_input_without_a_known_size_stays_in_threads(clock: ManualClock, value: object) -> None:
+    work = Work(clock)
+    await learn(pure(work), value, calls=20)
+    assert threading.get_ident() not in work.threads
+
+
+@pytest.mark.parametrize("options", [{"lane": "one at a time"}, {"limit": 1}])
+async def test_a_function_with_a_lane_or_a_limit_stays_in_threads(
+    clock: ManualClock, options: dict[str, Any]
+) -> None:
+    work = Work(clock)
+    await learn(pure(work, **options), "abc", calls=20)
+    assert threading.get_ident() not in work.threads
+
+
+async def test_a_timeout_of_zero_leaves_no_call_on_the_loop(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    with contextlib.suppress(OffloadTimeoutError):  # a quick worker may have the result by then
+        await short.options(timeout=0)("abc")
+    assert threading.get_ident() not in work.threads
+
+
+async def test_what_was_learned_holds_with_other_options(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    await short.options(timeout=5)("abc")
+    assert work.was_here
+
+
+async def test_a_function_that_suddenly_takes_long_stalls_the_loop_once(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    await short("abc")
+    clock.advance(0.9)  # the loop is idle
+    work.cpu = 0.5
+    await short("abc")
+    assert work.was_here
+    await learn(short, "abc", calls=20)
+    here = threading.get_ident()
+    assert work.threads.count(here) == 2
+    told = placement(short)
+    assert told.overruns == 1
+    assert told.longest_overrun == pytest.approx(0.5)
+
+
+async def test_after_an_overrun_the_next_calls_go_to_a_worker_and_then_back(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    work.cpu = 1 * MS
+    await short("abc")
+    work.cpu = 5 * US
+    told = placement(short)
+    assert told.paused == PAUSE
+    assert (told.sizes[0].where, told.sizes[0].reason) == ("thread", PlacementReason.OVERRUN)
+    for _ in range(PAUSE):
+        await short("abc")
+        assert not work.was_here
+    await short("abc")
+    assert work.was_here
+
+
+async def test_a_call_that_was_kept_from_a_core_is_no_overrun(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    work.wait = 5 * MS
+    await short("abc")
+    work.wait = 0.0
+    await short("abc")
+    assert work.was_here
+    assert placement(short).overruns == 0
+
+
+@pytest.mark.skipif(blocks() is None, reason="the platform does not count waits")
+async def test_a_call_whose_thread_waited_for_nothing_is_no_overrun_however_long_it_took(
+    clock: ManualClock,
+) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    work.wait = 500 * MS
+    await short("abc")
+    assert placement(short).overruns == 0
+
+
+async def test_a_call_that_blocks_the_loop_is_an_overrun(clock: ManualClock) -> None:
+    work, closed = Work(clock), threading.Event()
+
+    def block(text: str) -> Any:
+        if work.wait:
+            closed.wait(1 * MS)
+        return work(text)
+
+    short = pure(block)
+    await learn(short, "abc")
+    work.wait = 500 * MS
+    await short("abc")
+    assert work.was_here
+    assert placement(short).overruns == 1
+
+
+async def test_calls_on_the_loop_share_a_budget_per_turn_and_wait_in_order_for_the_next(
+    clock: ManualClock,
+) -> None:
+    work = Work(clock, cpu=90 * US)
+    short = pure(work)
+    await learn(short, "abc")
+    done: list[int] = []
+    spent: list[int] = []
+
+    async def call(number: int) -> None:
+        await short("abc")
+        done.append(number)
+
+    async def watch() -> None:
+        while True:
+            spent.append(clock.now_ns)
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    await asyncio.gather(*(call(number) for number in range(100)))
+    watching.cancel()
+    assert set(work.threads[3:]) == {threading.get_ident()}
+    assert done == sorted(done)
+    assert max(after - before for before, after in itertools.pairwise(spent)) <= TURN_NS + 100_000
+
+
+async def test_those_who_waited_for_their_turn_are_not_overtaken() -> None:
+    turn = Turn(asyncio.get_running_loop())
+    turn.spent_ns = TURN_NS
+    waiting = asyncio.ensure_future(turn.wait(TURN_NS))
+    await turns(1)
+    turn.notice()
+    while not waiting.done():
+        assert turn.spent_ns >= TURN_NS
+        await turns(1)
+
+
+async def test_a_task_that_only_calls_lets_the_loop_turn(clock: ManualClock) -> None:
+    short = pure(Work(clock, cpu=90 * US))
+    await learn(short, "abc")
+    turned = asyncio.ensure_future(turns(1))
+    for _ in range(20):
+        await short("abc")
+    assert turned.done()
+
+
+async def test_a_call_cancelled_while_it_waits_for_its_turn_never_runs(clock: ManualClock) -> None:
+    work = Work(clock, cpu=90 * US)
+    short = pure(work)
+    await learn(short, "abc")
+    tasks = [asyncio.create_task(short("abc")) for _ in range(40)]
+    await turns(1)
+    tasks[30].cancel()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results.pop(30), asyncio.CancelledError)
+    assert results == ["abc"] * 39
+    assert len(work.threads) == 3 + 39
+
+
+async def test_a_call_with_a_timeout_goes_to_a_worker_rather_than_wait_for_its_turn(
+    clock: ManualClock,
+) -> None:
+    work = Work(clock, cpu=90 * US)
+    short = pure(work, queue_timeout=60)
+    await learn(short, "abc")
+    await asyncio.gather(*(short("abc") for _ in range(40)))
+    assert len(set(work.threads[3:])) > 1
+
+
+FORCED = [{"where": "inline"}, {"where": "inline", "pure": True}]
+
+
+@pytest.mark.parametrize("options", FORCED)
+async def test_where_inline_runs_every_call_on_the_loop(clock: ManualClock, options: dict[str, Any]) -> None:
+    work = Work(clock, cpu=0.2)
+    forced = offload(**options)(work)
+    await learn(forced, OrderedDict(), calls=3)
+    assert set(work.threads) == {threading.get_ident()}
+    told = placement(forced)
+    assert (told.inline_calls, told.overruns, told.paused) == (3, 3, 0)
+
+
+async def test_a_call_on_the_loop_gets_a_copy_of_the_context() -> None:
+    def change() -> str:
+        before = variable.get()
+        variable.set("changed")
+        return before
+
+    variable.set("mine")
+    assert await offload(where="inline")(change)() == "mine"
+    assert variable.get() == "mine"
+
+
+async def test_an_exception_on_the_loop_arrives_as_it_was_raised() -> None:
+    error = KeyError("missing")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        await offload(where="inline")(fail)()
+    assert caught.value is error
+
+
+async def test_stop_iteration_on_the_loop_is_the_cause_of_a_runtime_error() -> None:
+    with pytest.raises(RuntimeError) as caught:
+        await offload(where="inline")(next)(iter(()))
+    assert isinstance(caught.value.__cause__, StopIteration)
+
+
+async def test_methods_bind_and_run_on_the_loop() -> None:
+    class Parser:
+        @offload(where="inline")
+        def parse(self, text: str) -> tuple[int, int]:
+            return len(text), threading.get_ident()
+
+    assert await Parser().parse("abc") == (3, threading.get_ident())
+
+
+async def test_a_map_over_a_short_function_runs_on_the_loop(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "abc")
+    assert await Runtime.current().map(short, ["abc", "ab", "xy"]) == ["abc", "ab", "xy"]
+    assert work.threads[3:] == [threading.get_ident()] * 3

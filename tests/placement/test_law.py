@@ -1,0 +1,190 @@
+"""The law of placement: where the next call runs, by what calls have cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridrt.control.placement import (
+    AGAIN,
+    AGAIN_MAX,
+    ENOUGH,
+    TRIALS,
+    UNCLASSED,
+    Evidence,
+    Machine,
+    Standing,
+    decide,
+    price,
+)
+from hybridrt.placements import PlacementReason
+
+US, MS = 1_000, 1_000_000
+TWO_CORES = Machine(cores=2, gil=True)
+
+times = st.floats(0, 1e9)
+machines = st.builds(Machine, cores=st.integers(1, 64), gil=st.booleans())
+evidences = st.builds(
+    Evidence,
+    calls=st.integers(0, 100_000),
+    measured=st.integers(0, 1000),
+    cpu_ns=times,
+    wait_ns=times,
+    blocked_ns=times,
+    longest_ns=times,
+    small=st.booleans(),
+    carries=st.booleans(),
+    portable=st.booleans(),
+    classed=st.booleans(),
+    holds=st.booleans(),
+    parallel=st.booleans(),
+    waits=st.booleans(),
+    size=st.integers(0, 1 << 40),
+    carried=st.integers(0, 1000),
+    carry_ns=times,
+    child_cpu_ns=times,
+    hop_ns=times,
+)
+standings = st.builds(
+    Standing,
+    where=st.sampled_from(["inline", "thread", "isolate"]),
+    reason=st.sampled_from(PlacementReason),
+    again_at=st.integers(0, 100_000),
+)
+
+
+def computing(cpu_ns: float, **changes: object) -> Evidence:
+    """Return the evidence of a function that computes with the GIL and was measured often enough."""
+    known = Evidence(
+        calls=100,
+        measured=100,
+        cpu_ns=cpu_ns,
+        wait_ns=0,
+        blocked_ns=0,
+        longest_ns=cpu_ns,
+        small=True,
+        carries=True,
+        portable=True,
+        classed=True,
+        holds=False,
+        parallel=False,
+        waits=False,
+    )
+    return replace(known, **changes)  # type: ignore[arg-type]  # names of fields
+
+
+def carried(cpu_ns: float, carry_ns: float, **changes: object) -> Evidence:
+    """Return the same of one that was carried to an isolate often enough, too."""
+    return computing(
+        cpu_ns, carried=TRIALS, carry_ns=carry_ns, hop_ns=carry_ns, child_cpu_ns=cpu_ns, **changes
+    )
+
+
+EXAMPLES = [
+    (computing(5 * US), "inline", PlacementReason.SHORT),
+    (computing(5 * US, small=False), "thread", PlacementReason.CARRYING),
+    (computing(5 * US, measured=ENOUGH - 1), "thread", PlacementReason.LEARNING),
+    (computing(5 * US, longest_ns=101 * US), "thread", PlacementReason.CARRYING),
+    (computing(5 * US, blocked_ns=60 * US, wait_ns=60 * US, waits=True, longest_ns=65 * US), "thread",
+     PlacementReason.WAITS),
+    (computing(1 * MS, wait_ns=50 * MS, waits=True), "thread", PlacementReason.WAITS),
+    (computing(16 * MS, parallel=True), "thread", PlacementReason.RELEASES_GIL),
+    (computing(16 * MS, holds=True), "isolate", PlacementReason.TRIAL),
+    (computing(1 * MS, classed=False, calls=UNCLASSED - 1), "thread", PlacementReason.LEARNING),
+    (computing(1 * MS, classed=False, calls=UNCLASSED), "isolate", PlacementReason.TRIAL),
+    (computing(250 * MS, classed=False, calls=1), "thread", PlacementReason.LEARNING),
+    (computing(250 * MS, classed=False, calls=2), "isolate", PlacementReason.TRIAL),
+    (computing(16 * MS, portable=False), "thread", PlacementReason.NOT_PORTABLE),
+    (computing(16 * MS, carries=False), "thread", PlacementReason.FORCED),
+    (carried(16 * MS, 1 * MS, holds=True), "isolate", PlacementReason.HOLDS_GIL),
+    (carried(16 * MS, 1 * MS), "isolate", PlacementReason.SHARES_GIL),
+    (carried(16 * MS, 15 * MS, holds=True), "thread", PlacementReason.CARRYING),
+    (replace(carried(16 * MS, 1 * MS, holds=True), hop_ns=20 * MS), "thread", PlacementReason.CARRYING),
+    (carried(300 * US, 250 * US), "thread", PlacementReason.CARRYING),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("evidence", "where", "reason"), EXAMPLES)
+def test_a_call_goes_where_it_costs_least(evidence: Evidence, where: str, reason: PlacementReason) -> None:
+    standing = decide(Standing(), evidence, TWO_CORES)
+    assert (standing.where, standing.reason) == (where, reason)
+
+
+def test_one_long_call_is_enough_to_be_known() -> None:
+    standing = decide(Standing(), computing(250 * MS, measured=1, calls=1), TWO_CORES)
+    assert standing.reason is PlacementReason.TRIAL
+
+
+def test_on_one_core_only_a_hold_of_the_gil_is_worth_the_way() -> None:
+    alone = Machine(cores=1, gil=True)
+    assert decide(Standing(), carried(16 * MS, 200 * US, holds=True), alone).where == "isolate"
+    assert decide(Standing(), carried(16 * MS, 200 * US), alone).where == "thread"
+
+
+@given(standings, evidences, machines)
+def test_no_call_longer_than_allowed_runs_on_the_loop(
+    before: Standing, evidence: Evidence, machine: Machine
+) -> None:
+    if decide(before, evidence, machine).where == "inline":
+        assert evidence.longest_ns <= machine.inline_max_ns
+        assert evidence.small
+        assert evidence.measured >= ENOUGH
+
+
+@given(standings, evidences, machines)
+def test_only_what_may_and_can_be_carried_and_wants_the_gil_goes_to_an_isolate(
+    before: Standing, evidence: Evidence, machine: Machine
+) -> None:
+    if decide(before, evidence, machine).where == "isolate":
+        assert evidence.carries
+        assert evidence.portable
+        assert machine.gil
+        assert not evidence.parallel
+        assert not evidence.waits
+
+
+@given(standings, evidences, machines)
+def test_the_same_evidence_leads_to_the_same_place_again(
+    before: Standing, evidence: Evidence, machine: Machine
+) -> None:
+    once = decide(before, evidence, machine)
+    assert decide(once, evidence, machine).where == once.where
+
+
+@given(evidences, machines, times)
+def test_an_isolate_never_gets_cheaper_by_carrying_more(
+    evidence: Evidence, machine: Machine, more: float
+) -> None:
+    heavier = replace(
+        evidence,
+        carry_ns=evidence.carry_ns + more,
+        hop_ns=evidence.hop_ns + more,
+        size=evidence.size + int(more),
+    )
+    light, heavy = price(evidence, machine).isolate, price(heavier, machine).isolate
+    assert light is None or (heavy is not None and heavy >= light * (1.0 - 1e-9))
+
+
+def test_a_small_change_does_not_move_a_function_back() -> None:
+    away = decide(Standing(), carried(10 * MS, 4 * MS), TWO_CORES)
+    assert away.where == "isolate"
+    close = carried(10 * MS, 4.8 * MS)
+    assert decide(away, close, TWO_CORES).where == "isolate"
+    assert decide(Standing(), close, TWO_CORES).where == "thread"
+    assert decide(away, carried(10 * MS, 8 * MS), TWO_CORES).where == "thread"
+
+
+def test_the_other_place_is_tried_again_at_growing_distances() -> None:
+    evidence = carried(16 * MS, 1 * MS, holds=True)
+    standing = decide(Standing(), evidence, TWO_CORES)
+    distances = []
+    while len(distances) < 8:
+        calls = standing.again_at + 1
+        later = decide(standing, replace(evidence, calls=calls), TWO_CORES)
+        assert later.where == "isolate"
+        distances.append(later.again_at - calls)
+        standing = later
+    assert distances == [min(AGAIN * 2**n, AGAIN_MAX) for n in range(1, 9)]

@@ -1,0 +1,57 @@
+"""Placement under racing threads: choices stay within their bounds, and no call is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from hybridrt import offload
+from hybridrt.loop.placing import Placing
+
+pytestmark = pytest.mark.race
+
+
+def count(text: str) -> int:
+    return len(text)
+
+
+def test_loops_that_share_a_function_all_get_their_results() -> None:
+    shared = offload(pure=True)(count)
+    results: list[list[int]] = []
+
+    async def calls() -> None:
+        results.append(await asyncio.gather(*(shared("x" * (number % 5)) for number in range(20))))
+
+    threads = [threading.Thread(target=asyncio.run, args=(calls(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [[number % 5 for number in range(20)]] * 3
+
+
+def test_overruns_of_several_loops_are_all_counted() -> None:
+    placing = Placing(count, forced=None, on_loop=True, carries=False)
+    threads = [
+        threading.Thread(target=lambda: [placing._took_long(1_000_000, 1_000_000, 0) for _ in range(20)])
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert placing.overruns.count == 60
+
+
+def test_calls_that_go_to_a_worker_after_an_overrun_are_counted_down_once_each() -> None:
+    placing = Placing(count, forced=None, on_loop=True, carries=False)
+    placing.overruns.left = 100
+    spot = placing.spot((3, 0))
+    threads = [threading.Thread(target=lambda: [placing.choose(spot) for _ in range(20)]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert placing.overruns.left == 40
