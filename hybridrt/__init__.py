@@ -38,9 +38,10 @@ Order
     Calls of one function start in order. Calls that wait start beside those that compute, as many as
     keep the GIL, the cores or what they wait for just busy; of the computing ones one short and one long
     run at a time under a GIL, those that release it on all cores, and after half a second without any
-    progress one more starts anyway, counted as an overdraft. What a function does is learned from its
-    calls; `statistics().functions` has it with the evidence. With `max_workers=1` everything runs in the
-    order of submission.
+    progress one more starts anyway, counted as an overdraft. Calls of less than a millisecond that queue
+    up are handed over some 2 ms of them at a time, and their results come back together. What a function
+    does is learned from its calls; `statistics().functions` has it with the evidence. With
+    `max_workers=1` everything runs in the order of submission.
 Cancelling
     Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
     thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`

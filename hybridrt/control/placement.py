@@ -42,6 +42,8 @@ GUESS_NS, GUESS_BYTE_NS = 150_000, 0.5
 too little, because a trial tells."""
 AGAIN, AGAIN_MAX = 256, 1 << 14
 """Calls after which the other place is tried again, at first; each time in vain doubles them."""
+AGAIN_FELT = 1024
+"""The same where that place is a thread, and the call was moved away because the loop feels it there."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL)
 """Reasons that lead to a choice and are none."""
 
@@ -145,7 +147,9 @@ def decide(before: Standing, evidence: Evidence, machine: Machine) -> Standing:
     if reason in _PASSING:
         return replace(before, where=where, reason=reason, prices=prices)
     if where != before.where or before.reason in _PASSING:
-        return Standing(where=where, reason=reason, prices=prices, again_at=evidence.calls + AGAIN)
+        patience = AGAIN_FELT if where == "isolate" else AGAIN
+        again_at = evidence.calls + patience
+        return Standing(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
     if evidence.calls <= before.again_at:
         return replace(before, reason=reason, prices=prices)
     patience = min(2 * before.patience, AGAIN_MAX)

@@ -17,7 +17,7 @@ TURN_NS = 1_000_000
 NOTICE_NS = 100_000
 """From which sum on the end of the turn is waited for. A call of the loop for each turn would cost as much
 as a short call does; what was spent in earlier turns counts until then, so the sum is never too low."""
-MARK_NS = 30_000
+MARK_NS = 100_000
 """How old the last look at the thread may be at the start of a call. A look costs most of a microsecond, so
 calls in a row go without; what one computed is known to this much, which decides no more than whether it was
 an overrun."""

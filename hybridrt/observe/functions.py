@@ -158,7 +158,7 @@ class Profile:
             queue_wait_ns: From submission to start.
             run_delay_ns: How long it was ready and had no core, if it was asked.
             gil_wait_ns: How long it can have waited for the GIL at most; None if it was not asked.
-            ended_ns: When it ended, on the clock of `wall_ns`; 0 if nobody knows.
+            ended_ns: When it ended, on the clock of `wall_ns`; 0 where short calls may not overlap.
         """
         self.calls += 1
         self.wall_ns += wall_ns
@@ -182,7 +182,7 @@ class Profile:
         least_blocked_ns: int,
         ended_ns: int = 0,
     ) -> None:
-        """Take in calls that ran back to back, the last of which ended at `ended_ns`."""
+        """Take in calls that ran back to back, the last of which ended at `ended_ns`; see `record`."""
         # First, because `record` may close the window. It takes the blocking part of the whole batch for
         # that of a call: harmless, because only the least counts, and a batch has no less than its least.
         self.blocked_low = min(self.blocked_low, least_blocked_ns)
@@ -200,8 +200,10 @@ class Profile:
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + _WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
-        if self.overlap is not None or (self.kind is Kind.SHORT is before and ended_ns):
+        if ended_ns and self.kind is Kind.SHORT and cpu_mean < BATCH_CALL_NS:
             self._try_overlap(before, calls, wall_mean, cpu_mean, ended_ns)
+        elif not ended_ns and self.kind is Kind.WAITING and self._waits_by_trial():
+            self.kind, self.wait_mean_ns = Kind.SHORT, 0
         self.ended_ns = ended_ns
         self.settled = self.settled + 1 if self.kind is before else 0
         self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= SETTLED)
@@ -245,13 +247,18 @@ class Profile:
         trial = self.overlap
         if trial is None:
             trial = self.overlap = OverlapTrial()
-        if trial.running and ended_ns and self.ended_ns:
-            trial.together(self.calls, calls, ended_ns - self.ended_ns)
-        elif self.kind is Kind.SHORT is before and ended_ns:
+        if trial.running:
+            if self.ended_ns:
+                trial.together(self.calls, calls, ended_ns - self.ended_ns)
+        elif before is Kind.SHORT:
             trial.alone(self.calls, calls, wall_mean, cpu_mean)
-        if self.kind is Kind.SHORT and (trial.running or (trial.wait_ns and not trial.has_changed(cpu_mean))):
+        if trial.running or (trial.wait_ns and not trial.has_changed(cpu_mean)):
             self.kind = Kind.WAITING
             self.wait_mean_ns = max(self.wait_mean_ns, trial.wait_ns)
+
+    def _waits_by_trial(self) -> bool:
+        """Tell whether nothing but a trial says that it waits."""
+        return self.overlap is not None and self.wait_mean_ns <= self.overlap.wait_ns
 
     @property
     def wall_mean_ns(self) -> int:

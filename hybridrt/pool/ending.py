@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["book_locked", "finish", "finish_and_begin_next", "finish_batch", "finish_helped"]
 
+_ROOM = 32
+"""Size of the waiting lane up to which short calls may join it; in a larger one, grown for calls that do
+nothing but wait, all of them that are queued would compute at once."""
 _NOBODY: list[Worker] = []
 """Nobody to start; never changed."""
 
@@ -93,7 +96,8 @@ def finish_batch(
     with pool.lock:
         permit, kind, refills, tally = worker.permit, profile.kind, bool(pool.backlog), pool.tally
         if pool.measures:
-            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns)
+            ended = ended_ns if _may_overlap(pool) else 0
+            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
             tally.wall_ns += wall_ns
             tally.cpu_ns += cpu_ns
         tally.completed += calls - failed
@@ -131,7 +135,8 @@ def book_locked(pool: Pool, call: Call) -> None:
             profile.saw_beside(pool.interpreter.permits.held[FREE])
         gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
         begun = call.started_ns
-        profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, begun + wall)
+        ended = begun + wall if _may_overlap(pool) else 0
+        profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, ended)
         tally.wall_ns += wall
         tally.cpu_ns += cpu
         if call.in_waiting_lane:
@@ -146,6 +151,11 @@ def book_locked(pool: Pool, call: Call) -> None:
     if call.unjudged:
         call.unjudged = False
         profile.unjudged -= 1
+
+
+def _may_overlap(pool: Pool) -> bool:
+    """Tell whether short calls may join the waiting lane: not where it has grown for others."""
+    return pool.sizing.state.workers <= _ROOM
 
 
 def _gil_wait_locked(pool: Pool, call: Call) -> int:

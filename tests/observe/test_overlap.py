@@ -143,3 +143,19 @@ def test_calls_in_batches_are_never_tried() -> None:
     for _ in range(1_000):
         profile.record_batch(16, 16 * 40 * US, 16 * 10 * US, 0, 30 * US)
     assert profile.overlap is None
+
+
+def test_calls_of_more_than_a_millisecond_are_never_tried() -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5, cpu=2 * MS, wall=5 * MS)
+    assert (lane.profile.kind, lane.profile.overlap) == (Kind.SHORT, None)
+
+
+def test_where_the_waiting_lane_has_grown_for_others_they_run_one_at_a_time_again() -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5)
+    for _ in range(64):
+        lane.profile.record(WALL, CPU, 0, 0, WALL - CPU, 0)
+    assert lane.profile.kind is Kind.SHORT
+    lane.run(200, gain=1.5)
+    assert lane.profile.kind is Kind.WAITING
