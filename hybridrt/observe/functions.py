@@ -40,6 +40,8 @@ GAIN = 1.15
 _AT_ONCE = 1.5
 _TRY_AFTER = 256
 """Calls on average that a trial needs at once, and calls from one that failed to the next, at first."""
+_FADING = 1.02
+"""What the least CPU time of a call grows by from window to window, so that it can be learned anew."""
 WAITING_NS = 50_000
 """A shorter intrinsic wait is noise of the clocks. Not measured."""
 DETAILED_NS = 100_000
@@ -71,6 +73,7 @@ class Profile:
         "calls_before",
         "computed_calls",
         "corrected",
+        "cpu_alone_ns",
         "cpu_before",
         "cpu_mean_ns",
         "cpu_ns",
@@ -135,6 +138,8 @@ class Profile:
         """Trials of running several calls at once although they seem to compute; None until one may help."""
         self.ended_ns = 0
         """When the last call ended of the window before."""
+        self.cpu_alone_ns = 0.0
+        """CPU time of a call where none disturbs it: the least of the last windows."""
         self.try_at, self.patience = 0, _TRY_AFTER
         """Calls after which several at once are tried again, and how many later the time after that."""
         self.calls_before = self.cpu_before = self.wall_before = 0
@@ -220,7 +225,7 @@ class Profile:
         share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
-            self._judge_trial(cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
+            self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
                 wait = max(wait, min(float(self.wait_mean_ns), (wait_asked + gil_asked) / asked))
@@ -294,12 +299,17 @@ class Profile:
         calls, total = self.parallel_sums
         self.parallel_sums = (calls + 1, total + running)
 
-    def _judge_trial(self, computing: float) -> None:
+    def _judge_trial(self, cpu_mean: float, computing: float) -> None:
         """Weigh what several calls at once did.
 
+        CPU seconds are worth less where a call takes more of them than it does alone: threads get in
+        each other's way in memory, and in their fights for the GIL.
+
         Args:
+            cpu_mean: CPU time of a call.
             computing: Share of their time, waits for a core left out, in which they computed.
         """
+        self.cpu_alone_ns = min(cpu_mean, _FADING * (self.cpu_alone_ns or cpu_mean))
         calls, total = self.parallel_sums
         self.parallel_sums = (0, 0)
         if self.parallel is not None and self.parallel < GAIN:
@@ -308,7 +318,8 @@ class Profile:
             return
         if not calls or total < _AT_ONCE * calls:
             return
-        found = total / calls * computing
+        worth = 1.0 if self.gil.releases else self.cpu_alone_ns / max(1.0, cpu_mean)
+        found = total / calls * computing * worth
         self.parallel = found if self.parallel is None else (self.parallel + found) / 2.0
         if self.parallel < GAIN:
             self.try_at, self.patience = self.calls + self.patience, min(2 * self.patience, 1 << 16)

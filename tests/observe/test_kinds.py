@@ -319,6 +319,13 @@ def test_calls_that_never_met_one_another_tell_nothing_of_running_at_once() -> N
     assert (profile.kind, profile.parallel) == (Kind.FREE, None)
 
 
+def test_two_at_once_that_take_more_cpu_time_each_are_no_gain() -> None:
+    profile = partly_free()
+    tried(profile, 64, 18 * MS, 20 * MS)
+    assert profile.parallel is not None
+    assert (profile.kind, profile.leaves_gil) == (Kind.SHORT, False)
+
+
 def test_python_code_is_never_tried() -> None:
     profile = asked(17, 10 * MS, 10 * MS)
     for _ in range(200):
