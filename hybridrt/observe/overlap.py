@@ -14,9 +14,9 @@ from __future__ import annotations
 __all__ = ["OverlapTrial"]
 
 UNEXPLAINED_NS = 20_000
-UNEXPLAINED_SHARE = 0.05
+UNEXPLAINED_SHARE = 0.2
 """Blocked time, and its share of the call, from which a trial is worth it."""
-GAIN = 1.07
+GAIN = 1.1
 """Throughput of several at once, over that of one alone, from which it stays at that."""
 _CALLS = 256
 _LONGEST_NS = 250_000_000
