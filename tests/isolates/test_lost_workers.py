@@ -150,7 +150,7 @@ async def test_nothing_stays_open_after_workers_that_were_killed_left_or_timed_o
     await eventually(lambda: open_ends() <= before)
 
 
-@pytest.mark.race
+@pytest.mark.slow
 async def test_a_kill_meant_for_one_call_never_hits_the_next_one_in_its_worker() -> None:
     first = push(far.add, 1)
     first.abandon_on_cancel = True
