@@ -64,12 +64,11 @@ def p99_ratio(findings: Findings, what: str = "total") -> Spread:
 
 
 def average_efficiency(found: Sequence[Findings]) -> Spread:
-    """Return the mean over the loads of what each repetition reached, none of them counted above 1.
+    """Return the mean over the loads of their median efficiency, none of them counted above 1.
 
     Where ours is faster than any static pool, or the sweep missed the best, that hides no loss elsewhere.
     """
-    shares = [[min(1.0, a / b) for a, b in zip(*paired(findings, "rate"), strict=True)] for findings in found]
-    return spread([fmean(column) for column in zip(*shares, strict=False)])
+    return spread([fmean(min(1.0, efficiency(findings).median) for findings in found)])
 
 
 def ramp_seconds(timeline: Sequence[int], wanted: float) -> float | None:
