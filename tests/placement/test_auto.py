@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from hybridrt import NotPortableError, Runtime, offload
-from hybridrt.control.placement import AGAIN, TRIALS
+from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS
 from hybridrt.placements import PlacementReason, SizePlacement
 from hybridrt.testing import ManualClock
 
@@ -119,7 +119,7 @@ async def test_now_and_then_one_call_in_an_isolate_is_made_in_a_thread(
     holding: Work, isolates: Isolates
 ) -> None:
     fn = pure(holding)
-    await learn(fn, "abc", calls=2 * AGAIN)
+    await learn(fn, "abc", calls=2 * AGAIN_FELT)
     assert standing(fn).where == "isolate"
     assert len(holding.threads) == 2
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.control.placement import (
-    AGAIN,
+    AGAIN_FELT,
     AGAIN_MAX,
     ENOUGH,
     TRIALS,
@@ -187,4 +187,4 @@ def test_the_other_place_is_tried_again_at_growing_distances() -> None:
         assert later.where == "isolate"
         distances.append(later.again_at - calls)
         standing = later
-    assert distances == [min(AGAIN * 2**n, AGAIN_MAX) for n in range(1, 9)]
+    assert distances == [min(AGAIN_FELT * 2**n, AGAIN_MAX) for n in range(1, 9)]
