@@ -25,7 +25,7 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     call is then made in a thread, for the second time if it was the result that could not, and the
     function stays there. Cancelling and timeouts where a running call may be abandoned: a process is
     killed, an interpreter goes on unwatched. A process that dies fails the one call it had with
-    `WorkerLostError`. Nothing else runs twice.
+    `WorkerLostError`. Twice: as said, and in a process if an extension refused the sub-interpreter.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other,

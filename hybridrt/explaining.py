@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hybridrt.control.placement import Evidence, Machine, Prices, price
+from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.loop.port import current_port
 from hybridrt.observe.naming import identify
+from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
 from hybridrt.placements import (
     Explanation,
@@ -24,11 +25,6 @@ from hybridrt.pool.report import pool_statistics
 from hybridrt.values import FunctionStatistics, GilClass, Kind
 
 __all__ = ["explain"]
-
-_SHORT = 100e-6
-"""Seconds of a call that would run on the loop if it were pure: the longest that may."""
-_FELT = 1e-3
-"""Seconds from which a call that keeps the GIL is felt by the loop."""
 
 
 def explain(fn: Callable[..., Any]) -> Explanation:
@@ -185,10 +181,10 @@ def _advise_thread(row: FunctionStatistics, pure: bool) -> str:
         return "It mostly waits, which threads are for."
     if row.kind is Kind.FREE:
         return "It leaves the GIL to others while it computes, so threads use all cores."
-    if row.wall / row.calls <= _SHORT:
+    if row.wall / row.calls <= INLINE_MAX_NS / 1e9:
         took = time_text(row.wall / row.calls)
         return f"It takes {took}, hardly more than handing it to a thread; {remedy} to run it on the loop."
-    if cpu >= _FELT:
+    if cpu >= HOLD_NS / 1e9:
         took = time_text(cpu)
         return f"It computes for {took} with the GIL, one call at a time; {remedy} to use more cores."
     return "A thread is right: it is too long for the loop, and too short to be carried elsewhere."

@@ -148,18 +148,11 @@ class Offloaded(Generic[P, R]):
 
     async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's port."""
-        if self._placing is not None:
-            placed = self._head + args
-            value = self._placing.run_inline(port, placed, kwargs)
-            return value if value is not ELSEWHERE else await self._run_placed(port, placed, kwargs)
-        call = self._make(port, self._head + args, kwargs)
-        try:
-            if self._special:
-                return await self._run_specially(call)
-            call.pool.push(call)
-            return await call
-        finally:
-            del call
+        args = self._head + args
+        if self._placing is None:
+            return await self._run(self._make(port, args, kwargs))
+        value = self._placing.run_inline(port, args, kwargs)
+        return value if value is not ELSEWHERE else await self._run_placed(port, args, kwargs)
 
     async def _run_placed(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call that may not run on the loop now: in its next turn, in an isolate or in a thread."""

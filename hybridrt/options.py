@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from hybridrt.loop.placing import Placing
 from hybridrt.placements import Placement
+from hybridrt.pool.executor import check_choice
 from hybridrt.values import Isolation, Where
 
 __all__ = ["Options", "make_options", "place", "placed_alike"]
@@ -31,8 +32,8 @@ class Options:
     isolation: Isolation = "auto"
 
     def __post_init__(self) -> None:
-        _check_choice("where", self.where, get_args(Where))
-        _check_choice("isolation", self.isolation, get_args(Isolation))
+        check_choice("where", self.where, get_args(Where))
+        check_choice("isolation", self.isolation, get_args(Isolation))
         for name in ("pure", "abandon_on_cancel"):
             if not isinstance(getattr(self, name), bool):
                 raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
@@ -128,11 +129,6 @@ def placed_alike(options: Options, others: Options) -> bool:
 
 def _placed_by(options: Options) -> tuple[object, ...]:
     return options.pure, options.where, options.isolation, options.allow_loop
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
 def _check_seconds(name: str, value: object) -> None:

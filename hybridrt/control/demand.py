@@ -32,8 +32,6 @@ from hybridrt.values import Reason
 
 __all__ = ["DemandPolicy"]
 
-BEYOND = 1.0
-"""Times the profiles' knee, with square-root staffing, up to which demand alone adds threads."""
 CROWDED = 20
 """Windows in a row in which calls held each other up until fewer are tried although none is queued."""
 
@@ -150,7 +148,7 @@ class DemandPolicy:
 
 def _ceiling(window: Window) -> int:
     """Return the size beyond which growth needs a trial, because by the profiles GIL or cores are full."""
-    return 1 << 30 if window.knee is None else math.ceil(BEYOND * staff(window.knee))
+    return 1 << 30 if window.knee is None else math.ceil(staff(window.knee))
 
 
 def _pause(state: DemandState) -> float:

@@ -35,9 +35,8 @@ BLAME = 4
 """A loop that waits for k intervals of a k*BLAME-th of the target is not late because of them."""
 WAKING = 0.0005
 """Seconds of interval for each further thread that wants the GIL; beside a loop that is late, from the
-third on. All of them wake once an interval to
-ask: two to eight lose some 13 % of their work at 0.1 ms and 3 % at 1 ms, sixteen 20 and 3 %, as
-`python -m benchmarks gil` shows."""
+third on. All of them wake once an interval to ask: two to eight lose some 13 % of their work at 0.1 ms
+and 3 % at 1 ms, sixteen 20 and 3 %, as `python -m benchmarks gil` shows."""
 ENOUGH = 0.001
 """Seconds at which a crowd of any size loses no more than that."""
 GROWTH = 1.25

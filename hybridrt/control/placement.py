@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.placements import Placement, PlacementReason
 
 __all__ = ["Evidence", "Machine", "Prices", "Standing", "decide", "price"]
@@ -63,7 +64,7 @@ class Machine:
     cores: int
     gil: bool
     handover_ns: int = 12_000
-    inline_max_ns: int = 100_000
+    inline_max_ns: int = INLINE_MAX_NS
     callers: int = 8
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port
@@ -17,10 +17,9 @@ from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import refer
 from hybridrt.pool.pool import Pool
+from hybridrt.values import Isolation
 
-__all__ = ["IsolatedCall", "Isolation", "isolated_call"]
-
-Isolation = Literal["auto", "process", "interpreter"]
+__all__ = ["IsolatedCall", "isolated_call"]
 
 
 class IsolatedCall(LoopCall):

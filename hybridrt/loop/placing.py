@@ -247,7 +247,7 @@ class Placing:
         if self.forced is not None or (seen > _OFTEN and seen % _OFTEN):
             return
         interpreter = port.pool.interpreter
-        machine = Machine(cores=interpreter.cores, gil=interpreter.gil, inline_max_ns=INLINE_MAX_NS)
+        machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
         spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
         spot.inline = spot.standing.where == "inline"
 

@@ -1,8 +1,8 @@
 """A timer on the loop that measures how late it fires.
 
 Every `period` seconds while there is work, every `idle_period` when there is none, and `REST` times that
-while the loop itself does nothing either: five beats a second cost an idle process a sixth of a percent of
-a core, which is what it pays for waking, and two cost less than half of that. What is lost: a stall that
+while the loop itself does nothing either, because beats are what an idle runtime costs; see
+`python -m benchmarks cost`. What is lost: a stall that
 begins while the loop rests, with no call submitted just before it, counts from the next beat on, and not at
 all if it is over by then.
 

@@ -50,7 +50,7 @@ ALL_DETAILED_NS = 5_000_000
 """Mean wall time from which all are, until the kind has settled."""
 BATCH_CALL_NS = 1_000_000
 """Short functions whose calls take less go to a worker in batches, those that are queued: handing each
-over and waking the loop for it costs some 150 us."""
+over and waking the loop for it costs a good part of that."""
 BATCH_NS = 2_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256

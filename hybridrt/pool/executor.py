@@ -32,7 +32,7 @@ from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
 from hybridrt.values import PolicyName, Statistics
 
-__all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
+__all__ = ["AdaptiveThreadPoolExecutor", "check_choice", "default_max_workers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -112,8 +112,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         _check_range("min_workers", min_workers, 0, max_workers)
-        _check_choice("policy", policy, get_args(PolicyName))
-        _check_choice("context", context, ("copy", "none", None))
+        check_choice("policy", policy, get_args(PolicyName))
+        check_choice("context", context, ("copy", "none", None))
         if queue_max is not None:
             _check_range("queue_max", queue_max, 1, None)
         _check_range("idle_timeout", idle_timeout, 0, None)
@@ -249,6 +249,7 @@ def _check_range(name: str, value: float, least: float, most: float | None) -> N
         raise ValueError(f"{name} must be {bound}, got {value!r}")
 
 
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    """Raise a `ValueError` that lists the choices there are, if `value` is none of them."""
     if value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

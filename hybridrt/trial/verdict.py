@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.trial.values import CROWD, TrialRow, count_text, time_text
 
 __all__ = ["judge"]
 
-SHORT = 100e-6
+SHORT = INLINE_MAX_NS / 1e9
 """Seconds above which a call is never worth the loop's time."""
 WAITS = 0.5
 """CPU time by wall time below which a call counts as one that waits."""

@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop.isolated import Isolation
 from hybridrt.pool.isolates import crew
+from hybridrt.values import Isolation
 
 from .support import FarGate
 

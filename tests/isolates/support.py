@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hybridrt.loop.isolated import Isolation, isolated_call
+from hybridrt.loop.isolated import isolated_call
 from hybridrt.loop.port import current_port
+from hybridrt.values import Isolation
 
 from . import far
 

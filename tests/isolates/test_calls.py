@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from hybridrt import NotPortableError, Runtime
-from hybridrt.loop.isolated import Isolation
 from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.subinterpreter import AVAILABLE
+from hybridrt.values import Isolation
 
 from . import far
 from .support import FarGate, push, run_isolated

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
-from hybridrt.loop.isolated import Isolation, isolated_call
+from hybridrt.loop.isolated import isolated_call
 from hybridrt.loop.port import Port
 from hybridrt.pool.isolates import carrier, crew
 from hybridrt.pool.isolates.child import VALUE
@@ -21,6 +21,7 @@ from hybridrt.pool.isolates.process import WorkerProcess
 from hybridrt.pool.isolates.reference import refer
 from hybridrt.pool.isolates.subinterpreter import AVAILABLE, SubInterpreter
 from hybridrt.pool.isolates.wire import Message
+from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE, eventually
 
 from . import far

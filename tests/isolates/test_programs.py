@@ -12,7 +12,7 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from hybridrt.loop.isolated import Isolation
+from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE
 
 pytestmark = pytest.mark.slow

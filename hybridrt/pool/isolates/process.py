@@ -22,7 +22,7 @@ class WorkerProcess(Isolate):
     """A child process."""
 
     MEMORY = 32 << 20
-    """An interpreter with this package takes 25 MB, of which 15 are its own; the rest is for imports."""
+    """An interpreter with this package, and room for what the function imports. Taken high, not measured."""
 
     def _start(self, there: socket.socket) -> None:
         windows = sys.platform == "win32"
