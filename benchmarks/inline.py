@@ -26,8 +26,9 @@ from benchmarks.harness import (
     interleave,
     select,
 )
+from benchmarks.strips import Panel, given
 
-__all__ = ["candidates", "run"]
+__all__ = ["candidates", "panels", "run"]
 
 LOOPS = ("asyncio", "uvloop")
 WAYS = {
@@ -47,9 +48,9 @@ SLOW_CALLS = 3
 _NOTE = """\
 The median over {count} fresh processes, then lowest and highest; ratios are formed within one repetition.
 *Cost*: microseconds that a call takes longer than the function alone, medians of {blocks} blocks of
-{block} s. *Service*: latency in milliseconds of {rate} requests per second from when each was due, and
-thousand calls per second made meanwhile. *Sudden*: {slow} calls of half a second after 300 short ones; a
-stall is a beat of the loop that comes {stall} s late."""
+{block} s. *Service*: latency in milliseconds of {rate} requests per second from when each was due, loop and
+clients on a core of their own, and thousand calls per second made meanwhile. *Sudden*: {slow} calls of half
+a second after 300 short ones; a stall is a beat of the loop that comes {stall} s late."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -181,3 +182,15 @@ def _service_cells(taken: Sequence[Sample]) -> tuple[str, str]:
         return "", ""
     latency = spread([sample["latency"]["p99"] * 1e3 for sample in taken])
     return latency.text(2), spread([sample["calls"] / 1e3 for sample in taken]).text(1)
+
+
+def panels(data: Mapping[str, Any]) -> list[Panel]:
+    """Return the charts of one result."""
+    samples, ways = data["samples"], [way for way in WAYS if way != "direct"]
+    found = []
+    for crowd, title in CROWDS.items():
+        added_us = {(WAYS[way], loop): added(samples, way, loop, crowd) for way in ways for loop in LOOPS}
+        found.append(Panel(f"Added to a call, {title}", "microseconds", given(added_us)))
+    p99 = {(title, loop): _p99(samples, way, loop) for way, title in WAYS.items() for loop in LOOPS}
+    title = "What the loop feels beside bursts of calls"
+    return [*found, Panel(title, "p99, milliseconds", given(p99), log=False)]

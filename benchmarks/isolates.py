@@ -27,8 +27,9 @@ from benchmarks.harness import (
     interleave,
     select,
 )
+from benchmarks.strips import Panel, given
 
-__all__ = ["candidates", "run"]
+__all__ = ["candidates", "panels", "run"]
 
 WAYS = {
     "busy": "the cores busy in other processes",
@@ -191,3 +192,25 @@ def _dispatch_rows(samples: Samples) -> Iterator[list[str]]:
     for way, title in WAYS.items():
         if samples.get(_key("dispatch", way)):
             yield [title, *(spread(_costs(samples, way, crowd)).text(1) for crowd in ("one", "eight"))]
+
+
+def panels(data: Mapping[str, Any]) -> list[Panel]:
+    """Return the charts of one result."""
+    samples, cores = data["samples"], data["facts"]["usable_cpus"] or 1
+    delays, shares, costs = {}, {}, {}
+    for way, title in WAYS.items():
+        for load in LOADS:
+            delays[title, load] = _p99(samples, way, load)
+            alone = [cores * rate for rate in _rates(samples, "alone", "one thread", load)]
+            rates = _rates(samples, "load", way, load)
+            shares[title, load] = [rate / most for rate, most in zip(rates, alone, strict=False)]
+        for crowd, name in (("one", "one at a time"), ("eight", "eight at once")):
+            costs[title, name] = _costs(samples, way, crowd)
+    charts = [
+        Panel("What the loop feels", "p99, milliseconds", given(delays)),
+        Panel(
+            "What the cores do", "calls per second, of one thread's times the cores", given(shares), log=False
+        ),
+        Panel("Dispatch", "microseconds per call", given(costs)),
+    ]
+    return [chart for chart in charts if chart.dots]

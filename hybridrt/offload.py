@@ -20,6 +20,7 @@ from hybridrt.callables import (
 )
 from hybridrt.errors import LaneNestingError, NotPortableError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.placing import ELSEWHERE, Placing, Spot
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.functions import Profile
@@ -160,7 +161,7 @@ class Offloaded(Generic[P, R]):
         assert placing is not None
         spot = placing.spot(size)
         if not self._special and placing.waits_for_turn(port, spot, size):
-            room = max(1, spot.longest_ns)
+            room = spot.longest_ns + HANDLING_NS
             await port.turn.wait(room)
             value = placing.run_inline(port, args, kwargs, room)
             if value is not ELSEWHERE:

@@ -15,12 +15,17 @@ __all__ = ["Pace", "Paced", "pace"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """How the clients send; see `pacer`."""
+    """How the clients send; see `pacer`.
+
+    Attributes:
+        cpu: Which core the clients keep to; None leaves that to the system.
+    """
 
     rate: float
     connections: int
     warmup: float
     seconds: float
+    cpu: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

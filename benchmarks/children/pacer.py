@@ -10,6 +10,7 @@ Prints `go` when the warm-up is over, and the figures at the end.
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import time
@@ -28,7 +29,9 @@ _PATIENCE = 60.0
 """Seconds without any answer after which the server counts as hung."""
 
 
-def measure(*, port: int, rate: float, connections: int, warmup: float, seconds: float) -> Mapping[str, Any]:
+def measure(
+    *, port: int, rate: float, connections: int, warmup: float, seconds: float, cpu: int | None = None
+) -> Mapping[str, Any]:
     """Return the latencies of the requests that were due after the warm-up, in seconds.
 
     Args:
@@ -37,7 +40,10 @@ def measure(*, port: int, rate: float, connections: int, warmup: float, seconds:
         connections: How many there are; they take turns.
         warmup: Seconds of requests that do not count.
         seconds: Seconds of those that do.
+        cpu: Which core to keep to.
     """
+    if cpu is not None:
+        os.sched_setaffinity(0, {cpu})
     clients = [_Client(port) for _ in range(connections)]
     begin = time.perf_counter() + 0.05
     times = [begin + at for at in schedule(rate, warmup + seconds)]

@@ -42,7 +42,7 @@ ENOUGH = 0.001
 GROWTH = 1.25
 """Factor of one step."""
 PATIENCE = 0.5
-"""Seconds with margin before a step; some fifty beats of a busy loop. Not measured."""
+"""Seconds with margin before a step; twenty beats of a busy loop. Not measured."""
 REST = 0.05
 """Seconds without a computing call before the user's value is put back."""
 CROWD = 1.5

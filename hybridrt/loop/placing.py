@@ -17,9 +17,9 @@ from weakref import WeakSet
 
 from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
 from hybridrt.errors import NotPortableError
-from hybridrt.loop.inline import MARK_NS, NOTICE_NS, TURN_NS
+from hybridrt.loop.inline import HANDLING_NS, MARK_NS, NOTICE_NS, TURN_NS
 from hybridrt.measure.gil import switch_interval_ns
-from hybridrt.observe.placement import INLINE_MAX_NS, UNSIZED, Figures, Overruns, Size, measure
+from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
 from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.lock import patiently
 from hybridrt.values import GilClass, Kind
@@ -114,16 +114,19 @@ class Placing:
         if self._told is not port.placed:
             self._tell(port)
         if self.forced is None:
-            sizes = measure(args, kwargs)
-            if sizes is None:
-                return ELSEWHERE
-            size, number = sizes
-            spot = self._spots.get(size.bit_length() if not number else _key(size, number))
+            if len(args) == 1 and not kwargs and type(args[0]) in SIZED:  # the common case of `measure`
+                size = len(args[0])
+                spot = self._spots.get(size.bit_length())
+            else:
+                sizes = measure(args, kwargs)
+                if sizes is None or sizes[1] > self._largest_number:
+                    return ELSEWHERE
+                size = sizes[0]
+                spot = self._spots.get(_key(*sizes))
             if (
                 spot is None
                 or not spot.inline
                 or size > self._largest
-                or number > self._largest_number
                 or self.overruns.left
                 or (turn.spent_ns >= TURN_NS and not granted_ns)
             ):
@@ -142,7 +145,7 @@ class Placing:
             took = wall() - start
             spot.inline_calls += 1
             spot.inline_wall_ns += took
-            spent = turn.spent_ns = turn.spent_ns + took - granted_ns
+            spent = turn.spent_ns = turn.spent_ns + took + HANDLING_NS - granted_ns
             if spent >= NOTICE_NS:
                 turn.notice()
             if took > INLINE_MAX_NS:

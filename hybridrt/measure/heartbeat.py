@@ -1,8 +1,9 @@
 """A timer on the loop that measures how late it fires.
 
-Every `period` seconds while there is work, every `idle_period` when there is none, and `REST` times that
-while the loop itself does nothing either, because beats are what an idle runtime costs; see
-`python -m benchmarks cost`. What is lost: a stall that
+Every `period` seconds when work begins, every `steady_period` once it has lasted for a hundred beats, because
+beside calls that compute each beat takes the GIL from one of them. Every `idle_period` when there is no
+work, and `REST` times that while the loop itself does nothing either, because beats are what an idle
+runtime costs; see `python -m benchmarks cost`. What is lost: a stall that
 begins while the loop rests, with no call submitted just before it, counts from the next beat on, and not at
 all if it is over by then.
 
@@ -19,6 +20,8 @@ __all__ = ["REST", "Heartbeat"]
 
 REST = 2.5
 """Times the idle period from beat to beat on a loop that rests."""
+SETTLED = 100
+"""Beats at the short period after which work goes on as it did. Not tuned."""
 STIRRED_NS = 1_000_000
 """CPU time of the loop's thread since the last beat below which it rests; a beat takes up to 0.3 ms."""
 
@@ -31,6 +34,7 @@ class Heartbeat:
         record: Called on the loop with (time of the beat, lateness, period), in seconds.
         busy: Tells whether the short period is worth its cost now.
         period: Seconds between beats while busy.
+        steady_period: Seconds between them once that has lasted; not less.
         idle_period: Seconds between beats otherwise; longer while the loop rests.
     """
 
@@ -41,16 +45,20 @@ class Heartbeat:
         busy: Callable[[], bool],
         *,
         period: float = 0.010,
+        steady_period: float = 0.025,
         idle_period: float = 0.200,
     ) -> None:
         self._loop = loop
         self._record = record
         self._busy = busy
         self._period = period
+        self._steady_period = steady_period
         self._idle_period = idle_period
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         self._current = period
+        self._beats = 0
+        """At the short period, in a row."""
         self._used_ns = 0
 
     def start(self) -> None:
@@ -65,7 +73,7 @@ class Heartbeat:
 
     def quicken(self) -> None:
         """Go over to the short period at once; called when work arrives at an idle loop."""
-        if self._timer is not None and self._current > self._period:
+        if self._timer is not None and self._current > self._steady_period:
             self._timer.cancel()
             self._arm()
 
@@ -76,8 +84,10 @@ class Heartbeat:
     def _arm(self) -> None:
         rests = self._rests()
         if self._busy():
-            self._current = self._period
+            self._beats += 1
+            self._current = self._period if self._beats <= SETTLED else self._steady_period
         else:
+            self._beats = 0
             self._current = REST * self._idle_period if rests else self._idle_period
         # Not loop.time(): uvloop's is cached for a whole turn and counts milliseconds.
         self._due = time.perf_counter() + self._current

@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-__all__ = ["INLINE_MAX_NS", "UNSIZED", "Figures", "Overruns", "Size", "measure"]
+__all__ = ["INLINE_MAX_NS", "SIZED", "UNSIZED", "Figures", "Overruns", "Size", "measure"]
 
 UNSIZED = -1
 """The key of inputs whose size cannot be told."""
 Size = tuple[int, int] | None
 """The sum of an input's lengths and its largest number; None where they cannot be told."""
-_SIZED = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
+SIZED = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 _PLAIN = frozenset({bool, float, complex, type(None)})
 _KEPT, _KEPT_LEAST = 3, 16
 """Figures kept of what is averaged, and of what waits for others may inflate, so that the least counts."""
@@ -52,12 +52,10 @@ def measure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Size:
     Strings, bytes and containers tell their length; what lies in a container is not looked at. An integer
     tells its magnitude, because loops are counted by it. None: some argument is of another type.
     """
-    if len(args) == 1 and not kwargs and type(args[0]) in _SIZED:  # the common case, and the shortest
-        return len(args[0]), 0
     size = number = 0
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
-        if kind in _SIZED:
+        if kind in SIZED:
             size += len(value)
         elif kind is int:
             if value > number or -value > number:

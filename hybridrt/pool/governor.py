@@ -38,7 +38,10 @@ logger = logging.getLogger("hybridrt")
 TICK_NS = 2_000_000
 """The shortest sleep."""
 REST_NS = 16_000_000
-"""The longest while calls run: what a call can wait for its permit beyond its due."""
+"""The longest while calls run."""
+LATE_NS = 24_000_000
+"""The longest while a call lacks a permit, where shorter ones would cost more than the governor may: what
+it can wait for that permit beyond its due."""
 SPARE_NS = 50_000_000
 """The longest while calls run and none waits for a permit, where shorter ones would cost more than the
 governor may; the first call that lacks a permit ends it. As long as the shortest window."""
@@ -215,7 +218,7 @@ class Governor:
         # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
         with patiently(self.interpreter.lock):
             self.dozes = least > REST_NS and not (self._learns or self.interpreter.starved)
-        return max(nap, min(least, SPARE_NS if self.dozes else REST_NS))
+        return max(nap, min(least, SPARE_NS if self.dozes else LATE_NS))
 
     # ------------------------------------------------------------------ one step
 

@@ -43,7 +43,7 @@ __all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "sh
 LOOP_DELAY_TARGET = 0.002
 """Seconds, where no runtime says otherwise."""
 LOOK_NS = 100_000_000
-"""Time between two looks at the loops' delays: sorting their beats takes some 30 us, ten beats apart."""
+"""Time between two looks at the loops' delays: sorting their beats takes some 30 us."""
 
 
 class Switch(Protocol):

@@ -42,7 +42,7 @@ class LoopWatch:
         self.worst = 0.0
         self._delays = DelayWindow()
         self._heartbeat = Heartbeat(
-            asyncio.get_running_loop(), self._record, lambda: True, period=PERIOD, idle_period=PERIOD
+            asyncio.get_running_loop(), self._record, lambda: True, period=PERIOD, steady_period=PERIOD
         )
 
     def __enter__(self) -> LoopWatch:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt import Runtime
-from hybridrt.measure.heartbeat import Heartbeat
+from hybridrt.measure.heartbeat import SETTLED, Heartbeat
 from hybridrt.observe.loop_delay import DelayWindow
 
 from .support import eventually
@@ -179,6 +179,21 @@ def test_it_beats_fast_while_there_is_work_and_slowly_otherwise(loop: Loop) -> N
     loop.fire()
     loop.fire()
     assert [period for *_, period in records] == [0.2, 0.2, 0.01, 0.01, 0.2]
+
+
+def test_work_that_lasts_is_measured_less_often_until_it_has_paused(loop: Loop) -> None:
+    busy = [True]
+    heartbeat, records = beating(loop, busy)
+    for _ in range(SETTLED + 2):
+        loop.fire()
+    heartbeat.quicken()
+    busy[0] = False
+    loop.fire()
+    busy[0] = True
+    loop.fire()
+    loop.fire()
+    steady = [0.025, 0.025, 0.025]
+    assert [period for *_, period in records] == [0.01] * SETTLED + steady + [0.2, 0.01]
 
 
 def test_on_a_loop_that_rests_it_beats_more_slowly_until_that_does_something(loop: Loop) -> None:

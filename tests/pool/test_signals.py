@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
@@ -113,6 +115,34 @@ def test_certified_beta_and_run_delay_are_those_of_the_calls_that_were_asked() -
     window, _ = look(stage)
     assert window.beta_certified == pytest.approx(0.5)
     assert window.run_delay == pytest.approx(0.1)
+
+
+times = st.integers(0, 40_000_000)
+histories = st.lists(
+    st.tuples(times, times, st.lists(times, max_size=3), st.lists(st.floats(0.0, 1.0), max_size=6)),
+    min_size=1,
+    max_size=4,
+)
+"""Of calls: CPU time and waits for a core, then their own waits, and those for the GIL as shares of the
+longest that it can be."""
+
+
+@settings(deadline=None)
+@given(interval_ns=st.integers(100_000, 5_000_000), calls=histories)
+def test_certified_beta_is_never_above_the_true_one(interval_ns: int, calls: list[Any]) -> None:
+    """G6, as long as no wait for the GIL is longer than one switch interval."""
+    stage = Stage(options={"policy": _Room()})
+    stage.interpreter.gil_load.saw_interval(0, interval_ns)
+    longest = interval_ns + 100_000  # until a timer ends it
+    walls = blocked = 0
+    for cpu, run_delay, own, shares in calls:
+        gil = [int(share * longest) for share in shares]
+        wall = cpu + run_delay + sum(own) + sum(gil)
+        finish(stage, wall / 1e9, cpu / 1e9, blocks=len(own) + len(gil), run_delay_ns=run_delay)
+        walls += wall
+        blocked += sum(own)
+    certified = look(stage)[0].beta_certified
+    assert certified is None or 0.0 <= certified <= blocked / walls + 1e-6
 
 
 def test_a_call_that_never_waited_for_anything_was_not_blocked_whatever_the_clocks_say() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.observe.functions import SETTLED
-from hybridrt.pool.governor import REST_NS, SPARE_NS
+from hybridrt.pool.governor import LATE_NS, SPARE_NS
 from hybridrt.pool.thrift import CREDIT_NS, SHARE, Thrift
 from hybridrt.values import Kind
 
@@ -76,7 +76,7 @@ def test_a_governor_that_has_overspent_sleeps_longer_beside_waiting_calls(stage:
     assert stage.interpreter.governor.dozes
 
 
-def test_while_a_call_lacks_a_permit_it_sleeps_no_longer_than_usual(stage: Stage) -> None:
+def test_while_a_call_lacks_a_permit_it_sleeps_a_little_longer_than_usual(stage: Stage) -> None:
     fn = stage.learn(Kind.LONG)
     profile = stage.pool.profiles.of(fn)
     profile.settled = SETTLED
@@ -84,14 +84,14 @@ def test_while_a_call_lacks_a_permit_it_sleeps_no_longer_than_usual(stage: Stage
         profile.gil.saw_taken(100_000, 100_000)
     stage.push_many(2, fn)
     overspent(stage)
-    assert stage.interpreter.governor.turn() == REST_NS / 1e9
+    assert stage.interpreter.governor.turn() == LATE_NS / 1e9
     assert not stage.interpreter.governor.dozes
 
 
 def test_beside_a_computing_call_that_it_does_not_know_yet_neither(stage: Stage) -> None:
     stage.push(named("unknown"))
     overspent(stage)
-    assert stage.interpreter.governor.turn() == REST_NS / 1e9
+    assert stage.interpreter.governor.turn() == LATE_NS / 1e9
 
 
 def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
@@ -104,4 +104,4 @@ def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
     stage.push_many(3, stage.learn(Kind.LONG))
     assert governor._bell.qsize() == 1  # one ring is enough
     stage.clock.advance(MS)
-    assert governor.turn() == REST_NS / 1e9
+    assert governor.turn() == LATE_NS / 1e9
