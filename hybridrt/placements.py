@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-__all__ = ["Explanation", "Placement", "PlacementReason", "PlacementStatistics", "SizePlacement", "time_text"]
+__all__ = [
+    "Explanation", "Placement", "PlacementReason", "PlacementStatistics", "SizePlacement", "number_text",
+    "time_text",
+]  # fmt: skip
 
 Placement = Literal["inline", "thread", "isolate"]
 
@@ -158,9 +161,16 @@ class Explanation:
         return "\n".join(lines)
 
 
-def time_text(seconds: float) -> str:
-    """Write a time with two or three digits, in the unit that suits it."""
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds * 1e6:.3g} us"
+def time_text(seconds: float | None) -> str:
+    """Return a time with two or three digits and its unit, or `-`."""
+    if seconds is None:
+        return "-"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
+        if seconds * factor >= 1.0 or unit == "us":
+            break
+    return f"{number_text(seconds * factor)} {unit}"
+
+
+def number_text(number: float) -> str:
+    """Return a number with at least two digits."""
+    return f"{number:,.{2 if number < 1 else 1 if number < 10 else 0}f}"

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from hybridrt.placements import number_text, time_text
 from hybridrt.values import LoopDelay, Where
 
-__all__ = ["CROWD", "Trial", "TrialRow", "count_text", "time_text"]
+__all__ = ["CROWD", "Trial", "TrialRow", "count_text"]
 
 CROWD = 8
 """Calls at once in the second half of a trial."""
@@ -104,23 +105,9 @@ def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.2f}"
 
 
-def time_text(seconds: float | None) -> str:
-    """Return a time with two or three digits and its unit, or `-`."""
-    if seconds is None:
-        return "-"
-    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "us")):
-        if seconds * factor >= 1.0 or unit == "us":
-            break
-    return f"{seconds * factor:.{_digits(seconds * factor)}f} {unit}"
-
-
 def count_text(count: float | None) -> str:
     """Return a number with at least two digits, or `-`."""
-    return "-" if count is None else f"{count:,.{_digits(count)}f}"
-
-
-def _digits(value: float) -> int:
-    return 2 if value < 1 else 1 if value < 10 else 0
+    return "-" if count is None else number_text(count)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

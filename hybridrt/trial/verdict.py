@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hybridrt.observe.placement import INLINE_MAX_NS
-from hybridrt.trial.values import CROWD, TrialRow, count_text, time_text
+from hybridrt.placements import time_text
+from hybridrt.trial.values import CROWD, TrialRow, count_text
 
 __all__ = ["judge"]
 

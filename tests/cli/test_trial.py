@@ -11,9 +11,9 @@ import pytest
 
 import hybridrt
 from hybridrt import Trial, TrialRow, trial
+from hybridrt.placements import time_text
 from hybridrt.trial import measuring
 from hybridrt.trial.progress import ProgressLine
-from hybridrt.trial.values import time_text
 from hybridrt.trial.watching import GilWatch
 from hybridrt.values import LoopDelay
 from tests.cli import functions

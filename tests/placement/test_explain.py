@@ -65,7 +65,8 @@ ADVICE = [
     (
         5 * US,
         5 * US,
-        "It takes 5 us, hardly more than handing it to a thread; declare it pure=True to run it on the loop.",
+        "It takes 5.0 us, hardly more than handing it to a thread; "
+        "declare it pure=True to run it on the loop.",
     ),
     (
         20 * MS,
@@ -101,7 +102,7 @@ async def test_a_function_on_the_loop_says_so(clock: ManualClock) -> None:
     told = explain(fn)
     assert (told.where, told.reason, told.calls) == ("inline", PlacementReason.SHORT, 5)
     assert str(told).startswith(f"{told.name} runs on the loop (short). It is over before")
-    assert "A call costs, with eight callers at once: inline 5 us, thread " in str(told)
+    assert "A call costs, with eight callers at once: inline 5.0 us, thread " in str(told)
 
 
 async def test_a_function_whose_calls_never_left_the_loop_has_a_row(clock: ManualClock) -> None:
