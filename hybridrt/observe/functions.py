@@ -54,6 +54,9 @@ over and waking the loop for it costs a good part of that."""
 BATCH_NS = 2_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
+_DOUBT = 0.75
+"""What is left of w0 after each window in a crowd that had calls which hardly blocked: a function that once
+was taken for a waiting one makes the crowd that hides the truth."""
 _WINDOW = 16
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
@@ -228,7 +231,8 @@ class Profile:
             self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
-                wait = max(wait, min(float(self.wait_mean_ns), (wait_asked + gil_asked) / asked))
+                held = self.wait_mean_ns * (1.0 if 4 * least >= self.wait_mean_ns else _DOUBT)
+                wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
             wait = float(self.wait_mean_ns)

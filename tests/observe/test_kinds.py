@@ -242,6 +242,16 @@ def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
     assert profile.kind is Kind.SHORT
 
 
+def test_a_function_whose_first_call_was_kept_from_running_is_found_out_in_the_crowd_it_makes() -> None:
+    """The first call seemed to wait, so all of them start at once: only now and then one gets through."""
+    profile = asked(1, 60 * MS, 5 * MS)
+    assert profile.kind is Kind.WAITING
+    for call in range(16 * 20):
+        wait = 0 if call % 16 == 0 else 95 * MS
+        profile.record(wait + 5 * MS, 5 * MS, 0, 0, wait)
+    assert profile.kind is Kind.SHORT
+
+
 def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:
     assert asked(64, 100 * MS, 5 * MS, gil_wait=95 * MS).kind is Kind.SHORT
 
