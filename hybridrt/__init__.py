@@ -12,7 +12,7 @@ On the loop (`where="inline"`, or short and pure)
     Thread: the loop's, which does nothing else meanwhile. Context variables: a copy, as in a thread.
     Exceptions: the same. Cancelling and timeouts: a call that has begun cannot be interrupted; one that
     waits for its turn can be cancelled and never runs. It is made within the await, without giving the
-    loop a turn. Under "auto" a call may take 100 us and all of them 1 ms of one turn of the loop, beyond
+    loop a turn. Under "auto" a call may take 100 us and all of them 0.5 ms of one turn of the loop, beyond
     which they wait for the next in order; those with a timeout go to a thread instead. Only arguments of
     exactly a built-in type tell their size; what lies inside a container is not looked at. A call that
     takes twice as long as it may, or one of many that take longer, is counted (`overruns`), and the next
