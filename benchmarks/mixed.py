@@ -39,13 +39,14 @@ WAYS = {
     "betapool": "BetaPool",
     "default_executor": "hybridrt as the loop's default",
     "offload": "hybridrt `@offload`",
+    "patient": "the same, `loop_delay_target=0.01`",
 }
 _NEEDS = {
     "anyio": ("anyio",),
     "betapool": ("betapool",),
-    **dict.fromkeys(("default_executor", "offload"), ("hybridrt",)),
+    **dict.fromkeys(("default_executor", "offload", "patient"), ("hybridrt",)),
 }
-_OURS = ("default_executor", "offload")
+_OURS = ("default_executor", "offload", "patient")
 _THROUGHPUT, _DELAY, _GAIN = 0.95, 1 / 15, 2.5
 """Against the best static size: requests per second at least, latency of the loop at most; and against
 asyncio's default size: requests per second at least."""

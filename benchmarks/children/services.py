@@ -78,6 +78,14 @@ async def _offload(size: None) -> AsyncIterator[Service]:
 
 
 @asynccontextmanager
+async def _patient(size: None) -> AsyncIterator[Service]:
+    import hybridrt
+
+    async with hybridrt.Runtime(loop_delay_target=0.01) as runtime:
+        yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
+
+
+@asynccontextmanager
 async def _unshielded(size: None) -> AsyncIterator[Service]:
     import hybridrt
 
@@ -91,6 +99,7 @@ SERVICES: dict[str, Callable[[Any], AbstractAsyncContextManager[Service]]] = {
     "betapool": _betapool,
     "default_executor": _default_executor,
     "offload": _offload,
+    "patient": _patient,
     "unshielded": _unshielded,
 }
 """By name; each takes the number of threads, which only the stdlib's pool lets one choose here."""
