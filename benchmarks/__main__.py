@@ -24,6 +24,7 @@ BENCHMARKS = (
     "mixed",
     "inline",
     "isolates",
+    "carrying",
     "placement",
     "lost_workers",
     "simulator",

@@ -14,12 +14,27 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["FUNCTIONS", "body", "few_microseconds", "length_of", "nothing", "slow_if_told", "spin", "spin_at"]
+__all__ = [
+    "FUNCTIONS",
+    "body",
+    "few_microseconds",
+    "length",
+    "length_of",
+    "nothing",
+    "slow_if_told",
+    "spin",
+    "spin_at",
+]
 
 
 def nothing(x: int) -> int:
     """Return the argument: what is left of a call is its dispatch."""
     return x
+
+
+def length(data: bytes | memoryview) -> int:
+    """Return how long it is."""
+    return len(data)
 
 
 def few_microseconds(text: str) -> int:
