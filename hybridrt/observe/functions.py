@@ -54,9 +54,9 @@ over and waking the loop for it costs a good part of that."""
 BATCH_NS = 2_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
-_DOUBT = 0.75
-"""What is left of w0 after each window in a crowd that had calls which hardly blocked: a function that once
-was taken for a waiting one makes the crowd that hides the truth."""
+_HARDLY, _DOUBT = 16, 0.5
+"""In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
+sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
 _WINDOW = 16
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
@@ -172,12 +172,13 @@ class Profile:
         self.wall_ns += wall_ns
         self.cpu_ns += cpu_ns
         self.queue_wait_ns += queue_wait_ns
-        blocked = wall_ns - cpu_ns - run_delay_ns
-        if blocked < self.blocked_low:
-            self.blocked_low = blocked
+        blocked, delay = wall_ns - cpu_ns, run_delay_ns
         if gil_wait_ns is not None:
             calls, cpu, wait, gil = self.detailed
-            self.detailed = (calls + 1, cpu + cpu_ns, wait + blocked - gil_wait_ns, gil + gil_wait_ns)
+            wait += blocked - delay - gil_wait_ns
+            self.detailed = (calls + 1, cpu + cpu_ns, wait, gil + gil_wait_ns)
+            delay = 0  # that of asking is in it: too much for a single call
+        self.blocked_low = min(self.blocked_low, blocked - delay)
         if self.calls >= self.turn_at:
             self._turn(ended_ns)
 
@@ -231,7 +232,8 @@ class Profile:
             self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
-                held = self.wait_mean_ns * (1.0 if 4 * least >= self.wait_mean_ns else _DOUBT)
+                doubtful = cpu_mean >= BATCH_CALL_NS and _HARDLY * least < self.wait_mean_ns
+                held = self.wait_mean_ns * (_DOUBT if doubtful else 1.0)
                 wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
