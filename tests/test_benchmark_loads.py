@@ -45,6 +45,7 @@ def findings(
     return {
         "load": "compute",
         "tasks": 128,
+        "seconds": 15.0,
         "facts": {"usable_cpus": 2},
         "default_size": 6,
         "sweep": {"1": {"rate": 50.0, "p99": 0.01}, "2": {"rate": 100.0, "p99": 0.01}},
@@ -149,7 +150,7 @@ def test_the_report_holds_and_misses_its_promises() -> None:
     report = make(head | {"absent": [], "quick": False}, plan.OFFICIAL, {"compute": findings()})
     kept = {target["claim"]: target["held"] for target in report.data["targets"]}
     assert kept["compute: efficiency"]
-    assert kept["efficiency, average of the loads' medians, each at most 1"]
+    assert kept["efficiency, average of the medians of all loads, each at most 1"]
     slow = make(head | {"absent": [], "quick": False}, plan.OFFICIAL, {"compute": findings((9.0,) * 3)})
     assert "| compute: efficiency " in slow.text
     assert not any(t["held"] for t in slow.data["targets"] if "efficiency" in t["claim"])
@@ -274,9 +275,7 @@ def test_rag_asks_a_server_that_ends_with_it() -> None:
 def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timing = plan.Timing(
-        pairs=1, headline=0.2, other=0.2, fixed=0.2, sweep=0.05, warmup=0.02, once=0.05, sizes=(1,)
-    )
+    timing = plan.Timing(pairs=1, ours=0.2, fixed=0.2, sweep=0.05, warmup=0.02, once=0.05, sizes=(1,))
     monkeypatch.setattr(plan, "QUICK", timing)
     monkeypatch.setattr(running, "default_size", lambda: 1)
     monkeypatch.setattr(running, "ALTERNATIVES", {})

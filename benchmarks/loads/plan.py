@@ -23,7 +23,7 @@ class Load:
         name: Key in the results and in the child.
         title: What a call does.
         tasks: Calls in flight, well above the best size; where a call only waits, no size is.
-        headline: Of the fourteen loads that the paper has too: these run longest.
+        headline: Of the fourteen loads that the paper has too.
         needs: Modules without which it is left out.
         frees_gil: Leaves the GIL to others for all that counts of its time.
     """
@@ -43,8 +43,7 @@ class Timing:
 
     Attributes:
         pairs: Runs of ours next to the best static size.
-        headline: Seconds of each run of ours, cold start included, for the loads of the paper.
-        other: The same for the other loads.
+        ours: Seconds of each run of ours, cold start included.
         fixed: Seconds of a run of the static pool at most, which has nothing to learn.
         sweep: Seconds of a size in the sweep, after `warmup`.
         warmup: Seconds of a size in the sweep that do not count.
@@ -53,32 +52,24 @@ class Timing:
     """
 
     pairs: int
-    headline: float
-    other: float
+    ours: float
     fixed: float
     sweep: float
     warmup: float
     once: float
     sizes: tuple[int, ...]
 
-    def seconds(self, load: Load) -> float:
-        """Return how long a run of a pair takes."""
-        return self.headline if load.headline else self.other
-
 
 OFFICIAL = Timing(
     pairs=5,
-    headline=15.0,
-    other=5.0,
+    ours=15.0,
     fixed=8.0,
     sweep=1.0,
     warmup=0.25,
     once=2.0,
     sizes=(1, 4, 16, 32, 64, 256),
 )
-QUICK = Timing(
-    pairs=1, headline=1.0, other=1.0, fixed=1.0, sweep=0.2, warmup=0.1, once=0.5, sizes=(1, 16, 256)
-)
+QUICK = Timing(pairs=1, ours=1.0, fixed=1.0, sweep=0.2, warmup=0.1, once=0.5, sizes=(1, 16, 256))
 
 LOADS = (
     Load(
