@@ -70,26 +70,10 @@ async def _default_executor(size: None) -> AsyncIterator[Service]:
 
 
 @asynccontextmanager
-async def _offload(size: None) -> AsyncIterator[Service]:
+async def _runtime(size: None, **options: Any) -> AsyncIterator[Service]:
     import hybridrt
 
-    async with hybridrt.Runtime() as runtime:
-        yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
-
-
-@asynccontextmanager
-async def _patient(size: None) -> AsyncIterator[Service]:
-    import hybridrt
-
-    async with hybridrt.Runtime(loop_delay_target=0.01) as runtime:
-        yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
-
-
-@asynccontextmanager
-async def _unshielded(size: None) -> AsyncIterator[Service]:
-    import hybridrt
-
-    async with hybridrt.Runtime(shield=False) as runtime:
+    async with hybridrt.Runtime(**options) as runtime:
         yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
 
 
@@ -98,9 +82,9 @@ SERVICES: dict[str, Callable[[Any], AbstractAsyncContextManager[Service]]] = {
     "anyio": _anyio,
     "betapool": _betapool,
     "default_executor": _default_executor,
-    "offload": _offload,
-    "patient": _patient,
-    "unshielded": _unshielded,
+    "offload": _runtime,
+    "patient": partial(_runtime, loop_delay_target=0.01),
+    "unshielded": partial(_runtime, shield=False),
 }
 """By name; each takes the number of threads, which only the stdlib's pool lets one choose here."""
 

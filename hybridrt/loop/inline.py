@@ -19,7 +19,8 @@ NOTICE_NS = 100_000
 """From which sum on the end of the turn is waited for. A call of the loop for each turn would cost as much
 as a short call does; what was spent in earlier turns counts until then, so the sum is never too low."""
 HANDLING_NS = 1_700
-"""What a call takes of the turn beside itself: measuring its input, a copy of the context, booking."""
+"""What a call takes of the turn beside itself: measuring its input, a copy of the context, booking; see
+`python -m benchmarks inline`."""
 MARK_NS = 100_000
 """How old the last look at the thread may be at the start of a call. A look costs most of a microsecond, so
 calls in a row go without; what one computed is known to this much, which decides no more than whether it was
@@ -78,7 +79,7 @@ class Turn:
         """Wait, in order, for a turn that has room for a call of this length; the room is taken."""
         if not self._waiting and self._booked_ns + expected_ns <= TURN_NS:
             self._booked_ns += expected_ns
-            await asyncio.sleep(0)  # until the next turn, for a tenth of what a future costs
+            await asyncio.sleep(0)  # until the next turn, for less than a future costs
             return
         future = self._loop.create_future()
         self._waiting.append((future, expected_ns))

@@ -172,13 +172,13 @@ class Profile:
         self.wall_ns += wall_ns
         self.cpu_ns += cpu_ns
         self.queue_wait_ns += queue_wait_ns
-        blocked, delay = wall_ns - cpu_ns, run_delay_ns
+        least = blocked = wall_ns - cpu_ns - run_delay_ns
         if gil_wait_ns is not None:
             calls, cpu, wait, gil = self.detailed
-            wait += blocked - delay - gil_wait_ns
-            self.detailed = (calls + 1, cpu + cpu_ns, wait, gil + gil_wait_ns)
-            delay = 0  # that of asking is in it: too much for a single call
-        self.blocked_low = min(self.blocked_low, blocked - delay)
+            self.detailed = (calls + 1, cpu + cpu_ns, wait + blocked - gil_wait_ns, gil + gil_wait_ns)
+            least = wall_ns - cpu_ns  # of the delay a part is that of asking: too much for a single call
+        if least < self.blocked_low:
+            self.blocked_low = least
         if self.calls >= self.turn_at:
             self._turn(ended_ns)
 

@@ -40,8 +40,8 @@ TICK_NS = 2_000_000
 REST_NS = 16_000_000
 """The longest while calls run."""
 LATE_NS = 32_000_000
-"""The longest while a call lacks a permit, where shorter ones would cost more than the governor may: what
-it can wait for that permit beyond its due."""
+"""The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
+than the governor may: what a call can wait for its permit beyond its due."""
 SPARE_NS = 50_000_000
 """The longest while calls run and none waits for a permit, where shorter ones would cost more than the
 governor may; the first call that lacks a permit ends it. As long as the shortest window."""

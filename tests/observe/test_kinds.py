@@ -252,6 +252,22 @@ def test_a_function_whose_first_call_was_kept_from_running_is_found_out_in_the_c
     assert profile.kind is Kind.SHORT
 
 
+def test_short_calls_keep_the_wait_of_quieter_times_though_one_hardly_blocks() -> None:
+    profile = asked(17, 900 * US, 300 * US)
+    for call in range(16 * 20):
+        wait = 0 if call % 16 == 0 else 5 * MS
+        profile.record(wait + 300 * US, 300 * US, 0, 0, wait)
+    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 600 * US)
+
+
+def test_a_call_kept_from_a_core_while_it_was_asked_raises_no_doubt() -> None:
+    profile = asked(17, 10 * MS, 5 * MS)
+    for call in range(16 * 20):
+        delay = 95 * MS if call % 16 == 0 else 0
+        profile.record(100 * MS, 5 * MS, 0, delay, 95 * MS - delay)
+    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
+
+
 def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:
     assert asked(64, 100 * MS, 5 * MS, gil_wait=95 * MS).kind is Kind.SHORT
 

@@ -15,7 +15,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.errors import OffloadTimeoutError
-from hybridrt.loop.inline import TURN_NS, Turn
+from hybridrt.loop.inline import HANDLING_NS, TURN_NS, Turn
 from hybridrt.measure.gil import blocks
 from hybridrt.observe.placement import INLINE_MAX_NS, PAUSE
 from hybridrt.placements import PlacementReason
@@ -238,6 +238,56 @@ async def test_those_who_waited_for_their_turn_are_not_overtaken() -> None:
     while not waiting.done():
         assert turn.spent_ns >= TURN_NS
         await turns(1)
+
+
+async def test_a_short_call_does_not_slip_in_before_a_longer_one_that_queues() -> None:
+    turn, order = Turn(asyncio.get_running_loop()), list[int]()
+
+    async def wait(number: int, room_ns: int) -> None:
+        await turn.wait(room_ns)
+        order.append(number)
+
+    rooms = enumerate((TURN_NS - 1, TURN_NS, 1))
+    tasks = [asyncio.ensure_future(wait(number, room_ns)) for number, room_ns in rooms]
+    turn.notice()
+    await asyncio.gather(*tasks)
+    assert order == [0, 1, 2]
+
+
+async def test_room_that_the_queue_was_granted_is_not_given_away_again() -> None:
+    loop = asyncio.get_running_loop()
+    turn, count, gone_on = Turn(loop), itertools.count(), list[int]()
+    now = 0
+
+    def tick() -> None:
+        nonlocal now
+        now = next(count)
+        loop.call_soon(tick)
+
+    async def wait(room_ns: int) -> None:
+        await turn.wait(room_ns)
+        gone_on.append(now)
+
+    tick()
+    for _ in range(2):
+        waiting = asyncio.ensure_future(wait(TURN_NS))
+    await turns(1)
+    turn._begin()  # grants the second all of the next turn
+    await wait(1)
+    await waiting
+    assert gone_on[1] < gone_on[2]
+
+
+async def test_what_handling_a_call_takes_counts_for_the_turn(clock: ManualClock) -> None:
+    short = pure(Work(clock, cpu=1 * US))
+    await learn(short, "abc")
+    turned: list[bool] = []
+    asyncio.get_running_loop().call_soon(turned.append, True)
+    made = 0
+    while not turned:
+        await short("abc")
+        made += 1
+    assert made <= TURN_NS // (1_000 + HANDLING_NS) + 2
 
 
 async def test_a_task_that_only_calls_lets_the_loop_turn(clock: ManualClock) -> None:

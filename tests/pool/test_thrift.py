@@ -76,7 +76,7 @@ def test_a_governor_that_has_overspent_sleeps_longer_beside_waiting_calls(stage:
     assert stage.interpreter.governor.dozes
 
 
-def test_while_a_call_lacks_a_permit_it_sleeps_a_little_longer_than_usual(stage: Stage) -> None:
+def test_while_a_call_lacks_a_permit_it_sleeps_longer_but_does_not_doze(stage: Stage) -> None:
     fn = stage.learn(Kind.LONG)
     profile = stage.pool.profiles.of(fn)
     profile.settled = SETTLED
