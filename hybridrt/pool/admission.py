@@ -38,8 +38,13 @@ class Admission(Protocol):
         """Queue a call; return whether it is the first of its lane."""
         ...
 
-    def start_at_once(self, call: Call) -> bool:
-        """Give a call its permit without queueing it, if nothing is queued and it may start."""
+    def start_at_once(self, call: Call, room_to_wait: bool) -> bool:
+        """Give a call its permit without queueing it, if nothing is queued and it may start.
+
+        Args:
+            call: The call.
+            room_to_wait: Fewer calls run in the waiting lane than the policy's size.
+        """
         ...
 
     def take(self, limit: int, running: int, waiting: int) -> Call | None:
@@ -118,7 +123,7 @@ class FifoAdmission:
         _put(self._queue, call)
         return len(self._queue) == 1
 
-    def start_at_once(self, call: Call) -> bool:
+    def start_at_once(self, call: Call, room_to_wait: bool) -> bool:
         """Return False: the common way is as short."""
         return False
 
@@ -202,10 +207,13 @@ class LaneAdmission:
         call.place = lane
         return len(lane) == 1
 
-    def start_at_once(self, call: Call) -> bool:
-        """Give a short call its permit, if there is one."""
-        held = self._permits.held
-        if call.profile.kind is not _SHORT or held[SHORT]:
+    def start_at_once(self, call: Call, room_to_wait: bool) -> bool:
+        """Give a short call its permit, if there is one; start one that waits if there is room."""
+        kind, held = call.profile.kind, self._permits.held
+        if kind is _WAITING and room_to_wait:
+            call.in_waiting_lane = True
+            return True
+        if kind is not _SHORT or held[SHORT]:
             return False
         call.permit = SHORT
         held[SHORT] = 1

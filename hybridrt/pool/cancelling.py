@@ -28,7 +28,7 @@ def withdraw(call: Call) -> bool:
         if call.unjudged:
             call.unjudged = False
             call.profile.unjudged -= 1
-        hired = pool.dispatch_after_locked(call)
+        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
     call.drop_work()
     pool.crew.start(hired)
     if pool.draining:

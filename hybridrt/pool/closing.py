@@ -124,7 +124,7 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         _queue_again(pool, worker)
         if call is not None and call.state == RUNNING:
             _book_lost(pool, call)
-            hired = pool.dispatch_after_locked(call)
+            hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
         else:
             hired = pool.dispatch_others_locked(pool)
     pool.crew.start(hired)

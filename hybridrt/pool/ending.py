@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import DONE, Call
+from hybridrt.pool.gates import left_unnoticed
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import FREE
 from hybridrt.values import Kind
@@ -31,7 +32,7 @@ def finish(pool: Pool, worker: Worker, call: Call) -> None:
     with patiently(pool.lock):
         book_locked(pool, call)
         pool.end_stint_locked(worker)
-        hired = pool.dispatch_after_locked(call)
+        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
     _after_end(pool, call, hired)
 
 
@@ -39,7 +40,7 @@ def finish_helped(pool: Pool, call: Call) -> None:
     """Book a call that ran inside another one."""
     with patiently(pool.lock):
         book_locked(pool, call)
-        hired = pool.dispatch_after_locked(call)
+        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
     _after_end(pool, call, hired)
 
 
@@ -48,7 +49,12 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:
-        if pool.queued or call.gates or pool.interpreter.starved or pool.crew.stopping():
+        if (
+            pool.queued
+            or pool.interpreter.starved
+            or pool.crew.stopping()
+            or (call.gates and not left_unnoticed(call))  # the last, because it changes something
+        ):
             hired = _end_and_begin_locked(pool, worker, call)
         else:
             hired = _NOBODY
@@ -64,14 +70,16 @@ def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call) -> list[Worker
     permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
     book_locked(pool, call)
     pool.end_stint_locked(worker)
-    if call.gates or pool.others_starve_locked():
-        hired = pool.dispatch_after_locked(call)
+    moved = pool.leave_gates_locked(call)
+    if pool.others_starve_locked():
+        hired = pool.dispatch_after_locked(moved)
         pool.begin_or_park_locked(worker)
     else:
         begun = pool.begin_or_park_locked(worker)
         # One like it took its place, and nothing else has changed: nobody else can start.
-        if not (begun and worker.permit == permit and call.profile.kind is kind) or pool.admission.moved:
-            hired = pool.dispatch_after_locked(call)
+        like = begun and worker.permit == permit and call.profile.kind is kind
+        if moved or pool.admission.moved or not like:
+            hired = pool.dispatch_after_locked(moved)
     if refills:  # what came out of the backlog may be of another kind
         hired = hired + pool.dispatch_locked()
     return hired

@@ -26,6 +26,7 @@ from hybridrt.observe.functions import Profile
 from hybridrt.observe.profiles import Profiles
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.crew import Crew
+from hybridrt.pool.gates import all_open, enter_all
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
@@ -142,12 +143,19 @@ class Pool:
     def _started_at_once(self, call: Call) -> bool:
         """Hand a call to a parked worker without a detour through the queue; the common case."""
         crew = self.crew
-        if self.queued or not crew.idle or call.gates or call.resolves or self.busy >= self.limits.highest:
+        if self.queued or not crew.idle or call.resolves or self.busy >= self.limits.highest:
             return False
-        if not self.admission.start_at_once(call):
+        if call.gates and not all_open(call.gates):
             return False
+        if not self.admission.start_at_once(call, self.waiting < self.sizing.state.workers):
+            return False
+        if call.gates:
+            enter_all(call)
         worker = crew.idle.pop()
         worker.permit = call.permit
+        if call.in_waiting_lane:
+            worker.waits = True
+            self.waiting += 1
         self.busy += 1
         call.state = ASSIGNED
         call.place = worker.batch
@@ -332,9 +340,12 @@ class Pool:
         starved = self.interpreter.starved
         return len(starved) > (self in starved)
 
-    def dispatch_after_locked(self, call: Call) -> list[Worker]:
-        """Start what an ended call made room for: its gates' next, starved pools, our own."""
-        touched = self.leave_gates_locked(call) if call.gates else {}
+    def dispatch_after_locked(self, touched: dict[Pool, None]) -> list[Worker]:
+        """Start what an ended call made room for: its gates' next, starved pools, our own.
+
+        Args:
+            touched: What `leave_gates_locked` returned.
+        """
         touched.pop(self, None)
         hired = [worker for pool in touched for worker in pool.dispatch_locked()]
         return hired + self.dispatch_others_locked(self)

@@ -1,0 +1,98 @@
+"""Calls that go to a parked worker without a detour through the queue, and leave without a look at it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hybridrt.pool.call import ASSIGNED, DONE, QUEUED, RUNNING
+from hybridrt.pool.gates import Gate
+from hybridrt.values import Kind
+
+from .support import Stage
+
+
+@pytest.fixture
+def parked(stage: Stage) -> Stage:
+    """A pool with two parked workers."""
+    for call in stage.push_many(2, stage.learn(Kind.WAITING, "first")):
+        stage.end(call)
+    assert len(stage.pool.crew.idle) == 2
+    return stage
+
+
+def test_a_call_that_waits_goes_to_a_parked_worker_and_counts_as_waiting(parked: Stage) -> None:
+    pool = parked.pool
+    call = parked.push(parked.learn(Kind.WAITING), late=True)
+    assert (call.state, pool.queued, pool.busy, pool.waiting) == (ASSIGNED, 0, 1, 1)
+    assert not parked.permits.computing
+    parked.end(call)
+    assert (call.state, pool.busy, pool.waiting, len(pool.crew.idle)) == (DONE, 0, 0, 2)
+
+
+def test_no_more_calls_wait_at_once_than_the_size_allows(parked: Stage) -> None:
+    pool, fn = parked.pool, parked.learn(Kind.WAITING)
+    pool.sizing.state = replace(pool.sizing.state, workers=1)
+    first, second = parked.push(fn), parked.push(fn)
+    assert (first.state, second.state, pool.waiting) == (RUNNING, QUEUED, 1)
+    parked.end(first)
+    assert (second.state, pool.waiting) == (RUNNING, 1)
+
+
+def test_a_withdrawn_call_that_had_not_begun_gives_its_place_back(parked: Stage) -> None:
+    gate = Gate(1, "lane")
+    call = parked.push(parked.learn(Kind.WAITING), late=True, gates=(gate,))
+    assert call.cancel()
+    parked.work()
+    assert (gate.active, parked.pool.busy, parked.pool.waiting) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("kind", [Kind.WAITING, Kind.SHORT])
+def test_an_open_gate_is_passed_and_left(parked: Stage, kind: Kind) -> None:
+    gate, fn = Gate(1, "lane"), parked.learn(kind)
+    first = parked.push(fn, gates=(gate,))
+    assert (first.state, gate.active, parked.pool.queued) == (RUNNING, 1, 0)
+    second = parked.push(fn, gates=(gate,))
+    assert (second.state, list(gate.waiting)) == (QUEUED, [second])
+    worker = parked.worker_of(first)
+    parked.end(first)
+    assert (second.state, gate.active) == (RUNNING, 1)
+    assert parked.worker_of(second) is worker
+    parked.end(second)
+    assert (gate.active, second.gates) == (0, ())
+    assert (parked.pool.queued, len(parked.pool.crew.idle)) == (0, 2)
+
+
+def test_of_two_gates_the_closed_one_keeps_the_call(parked: Stage) -> None:
+    limit, lane, fn = Gate(2, "limit"), Gate(1, "lane"), parked.learn(Kind.WAITING)
+    first = parked.push(fn, gates=(lane,))
+    second = parked.push(fn, gates=(limit, lane))
+    assert (second.state, limit.active, lane.active) == (QUEUED, 1, 1)
+    parked.end(first)
+    assert (second.state, limit.active, lane.active) == (RUNNING, 1, 1)
+    parked.end(second)
+    assert (limit.active, lane.active) == (0, 0)
+
+
+def test_another_pools_call_gets_in_when_the_last_of_this_pool_leaves(parked: Stage) -> None:
+    gate, other = Gate(1, "lane"), parked.add_pool()
+    first = parked.push(parked.learn(Kind.WAITING), gates=(gate,))
+    second = parked.push(parked.learn(Kind.WAITING, pool=other), pool=other, gates=(gate,))
+    assert (second.state, parked.pool.queued, other.queued) == (QUEUED, 0, 1)
+    parked.end(first)
+    assert (second.state, gate.active, other.queued) == (RUNNING, 1, 0)
+    parked.end(second)
+    assert gate.active == 0
+
+
+def test_a_follower_of_another_kind_starts_beside_the_one_that_was_queued(parked: Stage) -> None:
+    """The worker that left the gate takes the older call; the follower gets a worker of its own."""
+    gate, waiting, short = Gate(1, "lane"), parked.learn(Kind.WAITING), parked.learn(Kind.SHORT)
+    pool = parked.pool
+    pool.sizing.state = replace(pool.sizing.state, workers=1)
+    first = parked.push(waiting, gates=(gate,))
+    queued = parked.push(waiting)
+    follower = parked.push(short, gates=(gate,))
+    parked.end(first)
+    assert (queued.state, follower.state) == (RUNNING, RUNNING)
