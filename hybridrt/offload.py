@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial, update_wrapper
-from types import MethodType
+from functools import cache, partial, update_wrapper
+from types import MethodType, ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from hybridrt.callables import (
@@ -29,6 +29,7 @@ from hybridrt.observe.placement import Size, measure
 from hybridrt.options import Options, make_options, place, placed_alike
 from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
+from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Isolation, Where
 
@@ -37,6 +38,14 @@ __all__ = ["Offloaded", "is_async", "offload"]
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
+
+
+@cache
+def _isolated() -> ModuleType:
+    """Return the module of calls in isolates; it loads what starts processes, which few programs need."""
+    from hybridrt.loop import isolated
+
+    return isolated
 
 
 class Offloaded(Generic[P, R]):
@@ -184,12 +193,9 @@ class Offloaded(Generic[P, R]):
         self, port: Port, spot: Spot, size: Size, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Run a call in an isolate."""
-        # Not at the top: it loads what starts processes, which few programs need.
-        from hybridrt.loop.isolated import isolated_call
-
         assert self._placing is not None
-        note = partial(self._placing.crossed, spot, size, port, port.pool.profiles.of(self._fn))
-        call = isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
+        note = partial(self._placing.crossed, spot, size, port, self._own_profile(port.pool))
+        call = _isolated().isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
         try:
             return await self._run(call)
         finally:
@@ -213,11 +219,14 @@ class Offloaded(Generic[P, R]):
         call.context = copy_context() if port.copies_context else None
         call.outlet = port.outlet
         pool = call.pool = port.pool
+        call.profile = self._own_profile(pool)
+        return call
+
+    def _own_profile(self, pool: Pool) -> Profile:
         profile = self._profile
         if profile is None or profile.owner is not pool.profiles:
             profile = self._profile = pool.profiles.of(self._fn)
-        call.profile = profile
-        return call
+        return profile
 
     async def _run_specially(self, call: LoopCall) -> Any:
         options, loop = self._options, call.get_loop()

@@ -19,14 +19,16 @@ from hybridrt.pool.isolates.reference import refer
 from hybridrt.pool.pool import Pool
 from hybridrt.values import Isolation
 
-__all__ = ["IsolatedCall", "isolated_call"]
+__all__ = ["IsolatedCall", "Line", "isolated_call"]
+
+_LINES_MAX = 256
+"""Functions whose lines are kept; programs that make functions could have any number."""
 
 
 class IsolatedCall(LoopCall):
     """A call in an isolate: abandoning it stops its process."""
 
     carrier: Carrier
-    crew: Crew
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel as every call; one that may be abandoned while it runs is stopped."""
@@ -47,6 +49,40 @@ class IsolatedCall(LoopCall):
     def _stop_if_abandoned(self) -> None:
         if self.abandoned:
             self.carrier.stop()
+
+
+class Line:
+    """The way of one function's calls to their isolates, so that it is looked up once.
+
+    Args:
+        pool: Of the calls.
+        fn: The function.
+        isolation: What `isolated_call` was given.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+
+    __slots__ = ("crew", "fn", "gates", "isolation", "pool", "profile", "reference", "when_abandoned")
+
+    def __init__(self, pool: Pool, fn: Callable[..., Any], isolation: Isolation) -> None:
+        self.pool, self.fn, self.isolation = pool, fn, isolation
+        self.reference = refer(fn)
+        self.crew = crew = crew_for(self.reference, isolation)
+        self.gates = (crew.gate,)
+        self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
+        self.profile = _profile(pool, fn, crew)
+        used_by(pool)
+
+    def leads(self, pool: Pool, fn: Callable[..., Any], isolation: Isolation) -> bool:
+        """Tell whether a call would get the same one."""
+        return (
+            self.fn is fn
+            and self.pool is pool
+            and self.isolation == isolation
+            and self.profile.owner is pool.profiles
+            and self.crew is crew_for(self.reference, isolation)
+        )
 
 
 def isolated_call(
@@ -74,14 +110,22 @@ def isolated_call(
     """
     if inside():
         return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
-    reference = refer(fn)
-    crew = crew_for(reference, isolation)
-    used_by(port.pool)
+    line = port.lines.get(id(fn))
+    if line is None or not line.leads(port.pool, fn, isolation):
+        line = _new_line(port, fn, isolation)
     call = IsolatedCall(loop=port.loop)
-    call.carrier, call.crew = Carrier(reference, crew, on_crossing), crew
-    call.gates = (crew.gate,)
-    call.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
-    return _ready(call, port, call.carrier, args, kwargs, _profile(port.pool, fn, crew))
+    call.carrier, call.gates = Carrier(line.reference, line.crew, on_crossing), line.gates
+    call.when_abandoned = line.when_abandoned
+    return _ready(call, port, call.carrier, args, kwargs, line.profile)
+
+
+def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:
+    line = Line(port.pool, fn, isolation)
+    if line.reference.pickled is None:  # else what it holds may change between two calls
+        if len(port.lines) >= _LINES_MAX:
+            port.lines.clear()
+        port.lines[id(fn)] = line
+    return line
 
 
 def _ready(

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from typing import TYPE_CHECKING
 
 from hybridrt.loop.inline import Turn
 from hybridrt.loop.outlet import forget_closed, outlet_of
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.pool import Pool
+
+if TYPE_CHECKING:
+    from hybridrt.loop.isolated import Line
 
 __all__ = ["Port", "close_private_executor", "current_port", "has_port", "private_executor", "set_port"]
 
@@ -24,8 +28,8 @@ class Port:
     """
 
     __slots__ = (
-        "__weakref__", "copies_context", "cpu_ns", "executor", "loop", "outlet", "placed", "pool", "turn",
-        "wall_ns",
+        "__weakref__", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed", "pool",
+        "turn", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +44,8 @@ class Port:
         self.placed = self.pool.placed
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
+        self.lines: dict[int, Line] = {}
+        """The ways of functions to their isolates, by the function's identity."""
 
 
 class _Here(threading.local):
@@ -110,6 +116,8 @@ def close_private_executor() -> None:
 def _start_clean() -> None:
     global _private_lock
     _private_lock = threading.Lock()
+    for port in _ports.values():
+        port.lines.clear()  # the pool has to be told again that it uses isolates
 
 
 if hasattr(os, "register_at_fork"):

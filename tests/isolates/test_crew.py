@@ -33,11 +33,11 @@ class Recorded(WorkerProcess):
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self.cold = self.alive = True
+        self.cold = True
         self.killed = False
 
-    def is_alive(self) -> bool:
-        return self.alive
+    def run(self, packed: Packed) -> Message:
+        return Message(VALUE, 1, 1, 1, "done")
 
     def kill(self) -> None:
         self.killed = True
@@ -80,14 +80,6 @@ def test_an_idle_isolate_leaves_after_its_time() -> None:
     lending.give_back(again)
     assert again.ended.wait(DEADLINE)
     lending.close()
-
-
-def test_an_isolate_that_died_idle_is_not_lent(lending: Crew) -> None:
-    isolate = lease(lending)
-    lending.give_back(isolate)
-    isolate.alive = False
-    assert lease(lending) is not isolate
-    assert isolate.ended.is_set()
 
 
 def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(lending: Crew) -> None:
@@ -134,11 +126,40 @@ def test_a_call_that_was_stopped_before_it_had_an_isolate_takes_none(lending: Cr
 def test_a_call_that_did_not_reach_its_isolate_is_done_by_another_one(lending: Crew) -> None:
     gone, next_one = lease(lending), lease(lending)
     gone.run = _lose(started=False)  # type: ignore[method-assign]
-    next_one.run = lambda packed: Message(VALUE, 1, 1, 1, "done")  # type: ignore[method-assign]
     lending.give_back(next_one)
     lending.give_back(gone)
     assert carrier.Carrier(refer(far.add), lending)(1) == "done"
     assert gone.ended.is_set()
+
+
+def test_any_number_of_isolates_that_ended_idle_are_replaced(lending: Crew) -> None:
+    gone = [lease(lending) for _ in range(carrier._ATTEMPTS + 1)]
+    for isolate in gone:
+        isolate.cold = False
+        isolate.run = _lose(started=False)  # type: ignore[method-assign]
+        lending.give_back(isolate)
+    assert carrier.Carrier(refer(far.add), lending)(1) == "done"
+    assert all(isolate.ended.is_set() for isolate in gone)
+
+
+def test_isolates_that_end_as_soon_as_they_are_started_are_given_up(
+    lending: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Recorded, "run", staticmethod(_lose(started=False)))
+    with pytest.raises(WorkerLostError, match=r"lost in the middle of .*far:add") as caught:
+        carrier.Carrier(refer(far.add), lending)(1)
+    assert not caught.value.started
+    assert not lending.isolates()
+
+
+async def test_a_process_that_was_killed_while_idle_is_replaced() -> None:
+    assert await run_isolated(far.add, 1, isolation="process") == 2
+    (process,) = crew.processes.isolates()
+    assert isinstance(process, WorkerProcess)
+    process._process.kill()
+    process._process.wait()
+    assert await run_isolated(far.add, 2, isolation="process") == 3
+    assert process not in crew.processes.isolates()
 
 
 def test_a_call_that_had_reached_its_isolate_is_not_done_twice(lending: Crew) -> None:

@@ -20,7 +20,7 @@ from hybridrt.pool.isolates.wire import Message
 __all__ = ["Carrier", "crew_for", "refuse"]
 
 _ATTEMPTS = 5
-"""Isolates to try that turn out to have ended before they got the call."""
+"""New isolates to try that end before they get the call."""
 _refused: set[Reference] = set()
 """Functions that a sub-interpreter cannot run; they go to processes."""
 
@@ -128,9 +128,11 @@ class Carrier:
 
         An isolate that had ended before the call reached it is replaced.
         """
-        for _ in range(_ATTEMPTS):
+        new = 0
+        while True:
             isolate = self._lease()
             cold = isolate.cold
+            new += cold
             try:
                 message = isolate.run(packed)
             except BaseException as error:
@@ -140,7 +142,7 @@ class Carrier:
                 if not isinstance(error, WorkerLostError):
                     raise
                 fate, started, code = str(error), error.started, error.exitcode  # no traceback: it holds us
-                if started:
+                if started or new == _ATTEMPTS:
                     break
             else:
                 self._let_go(isolate, fit=True)

@@ -94,19 +94,17 @@ class Crew:
     def lease(self) -> Isolate:
         """Return an isolate for one call, started if none is idle; the one used last comes first.
 
+        One that waited may have ended meanwhile; then its wire refuses the call.
+
         Raises:
             OSError: None can be started.
         """
-        while True:
-            with self._lock:
-                isolate = self._idle.pop()[1] if self._idle else None
-                if isolate is not None:
-                    self._lent[isolate] = self._generation
-            if isolate is None:
-                return self._start()
-            if isolate.is_alive():
+        with self._lock:
+            if self._idle:
+                _, isolate = self._idle.pop()
+                self._lent[isolate] = self._generation
                 return isolate
-            self.discard(isolate)
+        return self._start()
 
     def _start(self) -> Isolate:
         generation = self._generation

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 __all__ = ["Crossing"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Crossing:
     """What one call to an isolate cost.
 

@@ -36,27 +36,19 @@ class Reader(Protocol):
         """Fill `target`, and return its size."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Packed:
     """An object on its way.
 
     Attributes:
         pieces: The pickle stream.
         buffers: The memory that goes beside it.
+        size: Bytes in all.
     """
 
     pieces: Sequence[Piece]
-    buffers: Sequence[memoryview] = ()
-
-    @property
-    def pickle_size(self) -> int:
-        """Bytes of the stream."""
-        return sum(map(len, self.pieces))
-
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return self.pickle_size + sum(map(len, self.buffers))
+    buffers: Sequence[memoryview]
+    size: int
 
 
 class _Pieces:
@@ -107,7 +99,8 @@ def pack(value: Any) -> Packed:
     pickler = pickle.Pickler(file, 5, buffer_callback=aside)
     pickler.dispatch_table = _REDUCERS
     pickler.dump(value)
-    return Packed(file.pieces, buffers)
+    size = sum(map(len, file.pieces)) + sum(map(len, buffers))
+    return Packed(file.pieces, buffers, size)
 
 
 def unpack(stream: Piece | Reader, buffers: Sequence[Any] = ()) -> Any:

@@ -74,12 +74,12 @@ class Wire:
             WireClosedError: Not all of it could be sent.
         """
         sizes = [len(buffer) for buffer in packed.buffers]
-        stream = packed.pickle_size
+        stream = packed.size - sum(sizes)
         head = _HEADER.pack(status, wall_ns, cpu_ns, stream, len(sizes))
         if sizes:
             head += struct.pack(f"<{len(sizes)}Q", *sizes)
         parts = [head, *packed.buffers, *packed.pieces]
-        if stream + sum(sizes) <= SMALL:
+        if packed.size <= SMALL:
             parts = [b"".join(parts)]
         try:
             for part in parts:
@@ -93,6 +93,24 @@ class Wire:
         Raises:
             WireClosedError: The other end closed before all of it was there.
         """
+        if self._from == self._to:
+            self._from, self._to = 0, self._read(self._ahead)
+        begin = self._from
+        if self._to - begin >= _HEADER.size:
+            status, wall_ns, cpu_ns, stream, count = _HEADER.unpack_from(self._ahead, begin)
+            begin += _HEADER.size
+            end = begin + stream
+            if not count and end <= self._to:  # all of it has been read
+                self._from = end
+                message = Message(status, wall_ns, cpu_ns, stream)
+                try:
+                    message.value = unpack(self._ahead[begin:end])
+                except Exception as error:
+                    message.error = error
+                return message
+        return self._receive_large()
+
+    def _receive_large(self) -> Message:
         status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
         sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
         buffers = [self._exactly(size) for size in sizes]
