@@ -1,8 +1,8 @@
 """Gates: at most so many calls at a time, for one function (`limit`) or one object (`lane`).
 
-A call passes its gates in order before it reaches a lane of its pool or an idle worker, and leaves them when it has
-really ended, so an abandoned call still keeps its lane closed. Gates belong to the interpreter, not
-to a pool. The interpreter's lock protects them.
+A call passes its gates in order before it reaches a lane of its pool or an idle worker, and leaves
+them when it has really ended, so an abandoned call still keeps its lane closed. Gates belong to the
+interpreter, not to a pool. The interpreter's lock protects them.
 """
 
 from __future__ import annotations
