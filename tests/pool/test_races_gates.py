@@ -1,0 +1,73 @@
+"""Races at gates that calls of two pools pass without a detour through the queue."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hybridrt.pool.cancelling import abandon
+from hybridrt.pool.future import ThreadCall
+from hybridrt.pool.gates import Gate
+from hybridrt.values import Kind
+
+from .racing import Beside, check, end, known, open_pool, submit
+from .support import DEADLINE, make_pool, named
+
+pytestmark = pytest.mark.race
+
+
+@pytest.mark.parametrize("kind", [Kind.WAITING, Kind.SHORT])
+def test_calls_of_two_pools_never_overlap_in_a_lane_and_none_is_forgotten(kind: Kind) -> None:
+    inside, ran = threading.Lock(), list[int]()
+    gate = Gate(1, "lane")
+
+    def enter(number: int) -> None:
+        assert inside.acquire(blocking=False), "expected the lane to be empty"
+        ran.append(number)
+        inside.release()
+
+    with open_pool() as pool:
+        other = make_pool(pool.interpreter)
+        for one in (pool, other):
+            known(one, enter, kind)
+            submit(one, named("warm")).result(DEADLINE)  # a parked worker
+        calls = list[ThreadCall]()
+        with Beside(
+            lambda: [submit(other, enter, number, gates=(gate,)).result(DEADLINE) for number in range(4)]
+        ):
+            for number in range(4, 8):
+                calls.append(submit(pool, enter, number, gates=(gate,)))
+        for call in calls:
+            call.result(DEADLINE)
+        end(other)
+    assert sorted(ran) == list(range(8))
+    assert (gate.active, len(gate.waiting)) == (0, 0)
+
+
+def test_a_cancel_of_a_call_at_an_open_gate_gives_its_place_back_once() -> None:
+    ran, gate = list[int](), Gate(1, "lane")
+    with open_pool() as pool:
+        known(pool, ran.append, Kind.WAITING)
+        submit(pool, named("warm")).result(DEADLINE)
+        calls = list[ThreadCall]()
+        for number in range(4):
+            call = submit(pool, ran.append, number, gates=(gate,))
+            calls.append(call)
+            with Beside(call.cancel):
+                call.cancel()
+        check(calls, ran)
+    assert (gate.active, len(gate.waiting)) == (0, 0)
+
+
+def test_a_call_abandoned_while_it_leaves_its_gate_leaves_it_once() -> None:
+    gate = Gate(1, "lane")
+    with open_pool() as pool:
+        fn = named("wait")
+        known(pool, fn, Kind.WAITING)
+        submit(pool, named("warm")).result(DEADLINE)
+        for _ in range(4):
+            call = submit(pool, fn, gates=(gate,))
+            abandon(call)
+            call.result(DEADLINE)
+    assert (gate.active, len(gate.waiting)) == (0, 0)
