@@ -53,7 +53,8 @@ _NOTE = """\
 {calls} calls in flight, `isolate` is {isolation} on this version. The median over {count} fresh
 processes, then lowest and highest; a ratio is formed within one repetition, then summarised. *Delay*:
 latency in milliseconds of {rate} requests per second from when each was due, over {seconds} s.
-*Throughput*: calls per second, and as a share of what one thread alone does times {cores} cores.
+*Throughput*: calls per second, and as a share of what one thread alone does times {cores} cores. What the
+busy processes reach is what the cores have: nothing is carried to them, and each has its argument once.
 *Dispatch*: microseconds per call of a function that does nothing."""
 
 
@@ -126,8 +127,8 @@ def _p99(samples: Samples, way: str, load: str) -> list[float]:
 
 
 def _rates(samples: Samples, part: str, way: str, load: str) -> list[float]:
-    """Return calls per second; `busy` counts none."""
-    return [sample["calls"] for sample in samples.get(_key(part, way, load), ()) if "calls" in sample]
+    """Return calls per second."""
+    return [sample["calls"] for sample in samples.get(_key(part, way, load), ())]
 
 
 def _costs(samples: Samples, way: str, crowd: str) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent import futures
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
@@ -46,8 +46,11 @@ async def _load(
     """Return the calls per second with eight in flight, and then what echo clients see beside them."""
     clients = Pace(**pacing)  # type: ignore[arg-type]  # JSON
     if way == "busy":
-        with _busy_processes(load, cores):
-            return (await pace(clients, dict)).clients
+        with _busy_processes(load, cores) as counts:
+            before = sum(counts)
+            await asyncio.sleep(seconds)
+            calls = (sum(counts) - before) / seconds
+            return {**(await pace(clients, dict)).clients, "calls": calls}
     async with WAYS[way](cores) as run, _standing(run, load) as ends:
         calls = await _calls_per_second(ends, seconds)
         paced = await pace(clients, dict)
@@ -150,28 +153,33 @@ async def _standing(run: Run, load: str) -> AsyncIterator[_Ends]:
 
 
 @contextmanager
-def _busy_processes(load: str, count: int) -> Iterator[None]:
-    """Compute in processes of their own; they have begun when the block does."""
+def _busy_processes(load: str, cores: int) -> Iterator[Sequence[int]]:
+    """Compute in a process per core, and count the calls; they have begun when the block does."""
     spawning = multiprocessing.get_context("spawn")
-    begun = [spawning.Event() for _ in range(count)]
-    crew = [spawning.Process(target=_compute, args=(load, event), daemon=True) for event in begun]
+    counts = spawning.RawArray("q", cores)
+    begun = [spawning.Event() for _ in range(cores)]
+    crew = [
+        spawning.Process(target=_compute, args=(load, event, counts, number), daemon=True)
+        for number, event in enumerate(begun)
+    ]
     for process in crew:
         process.start()
     try:
         for event in begun:
             event.wait()
-        yield
+        yield counts
     finally:
         for process in crew:
             process.kill()
             process.join()
 
 
-def _compute(load: str, begun: Any) -> None:
+def _compute(load: str, begun: Any, counts: Any, number: int) -> None:
     function, argument = LOADS[load][0], LOADS[load][1]()
     begun.set()
     while True:
         function(argument)
+        counts[number] += 1
 
 
 # ------------------------------------------------------------------ the ways
