@@ -44,8 +44,8 @@ class Port:
         self.placed = self.pool.placed
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
-        self.lines: dict[int, Line] = {}
-        """The ways of functions to their isolates, by the function's identity."""
+        self.lines: dict[tuple[int, str], Line] = {}
+        """The ways of functions to their isolates, by the function's identity and the isolation."""
 
 
 class _Here(threading.local):
@@ -102,13 +102,13 @@ def private_executor() -> AdaptiveThreadPoolExecutor:
 
 def close_private_executor() -> None:
     """Let the private executor's calls end and drop it; the next use makes a new one."""
-    global _private
+    global _private, _here
     with _private_lock:
         executor, _private = _private, None
-    _here.port = None
     for loop, port in list(_ports.items()):
         if port.executor is executor:
             del _ports[loop]
+    _here = _Here()  # every thread looks its port up anew
     if executor is not None:
         executor.shutdown()
 
@@ -117,7 +117,7 @@ def _start_clean() -> None:
     global _private_lock
     _private_lock = threading.Lock()
     for port in _ports.values():
-        port.lines.clear()  # the pool has to be told again that it uses isolates
+        port.lines.clear()  # the crews of isolates have forgotten who uses them
 
 
 if hasattr(os, "register_at_fork"):

@@ -39,7 +39,7 @@ class Admission(Protocol):
         ...
 
     def start_at_once(self, call: Call, room_to_wait: bool) -> bool:
-        """Give a call its permit without queueing it, if nothing is queued and it may start.
+        """Admit a call that may start, with its permit if it needs one; the queue is empty.
 
         Args:
             call: The call.

@@ -70,7 +70,7 @@ def enter_all(call: Call) -> None:
 
 
 def left_unnoticed(call: Call) -> bool:
-    """Leave a call's gates, unless another call waits for one of them."""
+    """Leave a call's gates, unless another call waits for one of them; return whether they were left."""
     for gate in call.gates:
         if gate.waiting:
             return False

@@ -197,8 +197,10 @@ class Pool:
         self.requeue_locked(call)
 
     def requeue_locked(self, call: Call, *, first: bool = False) -> None:
-        """Put a call into its lane, at the end or before all others."""
+        """Put a call into its lane, at the end or before all others; what it had been given is taken back."""
         call.state = QUEUED
+        call.permit = NONE
+        call.in_waiting_lane = False
         if call.resolves:
             self.resolve_lane[call] = None
             call.place = self.resolve_lane

@@ -189,3 +189,15 @@ async def test_the_statistics_show_isolated_calls_apart_as_waiting_ones(
     row = rows[f"{far.__name__}:add [{isolation}]"]
     assert (row.calls, row.kind) == (40, "waiting")
     assert rows[f"{far.__name__}:add"].calls == 1
+
+
+async def test_a_name_that_is_bound_to_something_else_between_two_calls_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fn = far.add
+    assert await run_isolated(fn, 1) == 2
+    monkeypatch.setattr(far, "add", far.echo)
+    with pytest.raises(NotPortableError, match="not what its module has under that name"):
+        await run_isolated(fn, 1)
+    monkeypatch.undo()
+    assert await run_isolated(fn, 1) == 2

@@ -33,8 +33,11 @@ class Recorded(WorkerProcess):
 
     def __init__(self) -> None:
         self.ended = threading.Event()
-        self.cold = True
+        self.cold = self.alive = True
         self.killed = False
+
+    def is_alive(self) -> bool:
+        return self.alive
 
     def run(self, packed: Packed) -> Message:
         return Message(VALUE, 1, 1, 1, "done")
@@ -80,6 +83,25 @@ def test_an_idle_isolate_leaves_after_its_time() -> None:
     lending.give_back(again)
     assert again.ended.wait(DEADLINE)
     lending.close()
+
+
+def test_an_isolate_that_died_idle_is_not_lent(lending: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FRESH", 0.0)
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    isolate.alive = False
+    assert lease(lending) is not isolate
+    assert isolate.ended.is_set()
+
+
+def test_an_isolate_that_came_back_a_moment_ago_is_not_asked(
+    lending: Crew, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "FRESH", 3600.0)
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    isolate.alive = False
+    assert lease(lending) is isolate
 
 
 def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(lending: Crew) -> None:

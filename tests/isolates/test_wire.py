@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -129,3 +131,32 @@ def test_cutting_wakes_up_who_waits(wires: tuple[Wire, Wire]) -> None:
             waiting.result()
     with pytest.raises(WireClosedError):
         wires[1].send(pack(bytes(1 << 22)))
+
+
+def test_what_grows_after_it_was_packed_spoils_its_own_message_and_no_other(wires: tuple[Wire, Wire]) -> None:
+    here, there = wires
+    growing = bytearray(SMALL + 1)
+    packed = pack(growing)
+    growing.extend(b"more")
+    here.send(packed)
+    here.send(pack("next"))
+    assert there.receive().error is not None
+    assert there.receive().value == "next"
+
+
+def test_writing_to_an_end_that_is_gone_does_not_end_a_program_that_lets_signals_do_so() -> None:
+    program = """
+import signal, socket
+from hybridrt.pool.isolates.packing import pack
+from hybridrt.pool.isolates.wire import Wire, WireClosedError
+if hasattr(signal, "SIGPIPE"):
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+here, there = socket.socketpair()
+there.close()
+try:
+    Wire(here).send(pack(1))
+except WireClosedError:
+    print("closed")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, "closed"), done.stderr

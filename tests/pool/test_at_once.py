@@ -8,6 +8,7 @@ import pytest
 
 from hybridrt.pool.call import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.pool.gates import Gate
+from hybridrt.pool.permits import NONE, SHORT
 from hybridrt.values import Kind
 
 from .support import Stage
@@ -96,3 +97,11 @@ def test_a_follower_of_another_kind_starts_beside_the_one_that_was_queued(parked
     follower = parked.push(short, gates=(gate,))
     parked.end(first)
     assert (queued.state, follower.state) == (RUNNING, RUNNING)
+
+
+def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Stage) -> None:
+    call = stage.push(stage.learn(Kind.SHORT), late=True)
+    assert call.permit == SHORT
+    call.in_waiting_lane = True
+    stage.pool.requeue_locked(call)
+    assert (call.state, call.permit, call.in_waiting_lane) == (QUEUED, NONE, False)

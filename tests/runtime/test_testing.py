@@ -157,6 +157,12 @@ async def test_reset_within_a_loop_gives_it_a_new_private_executor() -> None:
     assert await offload(int)("2") == 2
 
 
+async def test_reset_in_another_thread_gives_a_loop_a_new_private_executor() -> None:
+    assert await offload(int)("1") == 1
+    await asyncio.to_thread(reset)
+    assert await offload(int)("2") == 2
+
+
 def test_reset_twice_is_fine() -> None:
     reset()
     reset()

@@ -33,6 +33,8 @@ __all__ = ["Crew", "close_isolates", "interpreters", "processes", "used_by"]
 
 IDLE_TIMEOUT = 30.0
 """Seconds after which an idle isolate leaves; starting one takes some tenths of a second of CPU time."""
+FRESH = 1.0
+"""Seconds after a call in which an isolate is taken to live: asking a process costs some microseconds."""
 MEMORY_SHARE = 0.25
 """Part of the free memory that isolates may take. Not measured."""
 
@@ -94,16 +96,21 @@ class Crew:
     def lease(self) -> Isolate:
         """Return an isolate for one call, started if none is idle; the one used last comes first.
 
-        One that waited may have ended meanwhile; then its wire refuses the call.
+        One that came back a moment ago is not asked whether it lives: if not, its wire refuses the call,
+        unless somebody else, forked by the function in some odd way, holds the other end.
 
         Raises:
             OSError: None can be started.
         """
-        with self._lock:
-            if self._idle:
-                _, isolate = self._idle.pop()
+        while True:
+            with self._lock:
+                if not self._idle:
+                    break
+                leaves_at, isolate = self._idle.pop()
                 self._lent[isolate] = self._generation
+            if leaves_at - time.monotonic() > self._idle_timeout - FRESH or isolate.is_alive():
                 return isolate
+            self.discard(isolate)
         return self._start()
 
     def _start(self) -> Isolate:

@@ -60,6 +60,10 @@ class Isolate:
         """Start what serves the other end, which belongs to it from now on."""
         raise NotImplementedError
 
+    def is_alive(self) -> bool:
+        """Tell whether it can take a call."""
+        raise NotImplementedError
+
     def kill(self) -> None:
         """Let go whoever waits for the call that runs, and stop that if it can be stopped."""
         raise NotImplementedError

@@ -46,6 +46,10 @@ class WorkerProcess(Isolate):
         """The child's process id."""
         return self._process.pid
 
+    def is_alive(self) -> bool:
+        """Tell whether the child has not ended."""
+        return self._process.poll() is None
+
     def kill(self) -> None:
         """End the child at once."""
         self._process.kill()

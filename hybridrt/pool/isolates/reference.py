@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hybridrt.errors import NotPortableError
 
-__all__ = ["Reference", "refer", "resolve"]
+__all__ = ["Reference", "look_up", "refer", "resolve"]
 
 _DEEPEST = 16
 _REMEDY = (
@@ -64,6 +64,14 @@ def refer(fn: Callable[..., Any]) -> Reference:
                 f"{module}:{qualname} cannot run in another interpreter: {_obstacle(fn)}; {_REMEDY}"
             )
     return _pickled(fn)
+
+
+def look_up(reference: Reference) -> Any:
+    """Return what has the name now, which may wrap the function; None if nothing has, or needs, one."""
+    try:
+        return None if reference.pickled else _look_up(reference.module, reference.qualname)
+    except (KeyError, AttributeError):
+        return None
 
 
 @functools.lru_cache(512)

@@ -54,6 +54,10 @@ class SubInterpreter(Isolate):
         finally:
             there.close()
 
+    def is_alive(self) -> bool:
+        """Tell whether its thread has not ended."""
+        return self._thread.is_alive()
+
     def kill(self) -> None:
         """Leave the call that runs to itself; the interpreter ends after it, and another takes its place.
 

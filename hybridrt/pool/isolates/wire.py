@@ -27,6 +27,10 @@ _SEND_BUFFER = 1 << 20
 """Bytes to ask the kernel for, so that a large message takes fewer wake-ups of both ends."""
 
 
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+"""Writing to an end that is gone fails, even in a program that lets the signal for it end itself."""
+
+
 class WireClosedError(Exception):
     """The other end is gone."""
 
@@ -64,6 +68,8 @@ class Wire:
         self._ahead = memoryview(bytearray(SMALL))
         """What has been read ahead lies between the two offsets."""
         self._from = self._to = 0
+        if hasattr(socket, "SO_NOSIGPIPE"):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_NOSIGPIPE, 1)
         with suppress(OSError):  # it is a wish
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
@@ -74,16 +80,17 @@ class Wire:
             WireClosedError: Not all of it could be sent.
         """
         sizes = [len(buffer) for buffer in packed.buffers]
-        stream = packed.size - sum(sizes)
+        # Large pieces lie where they were, and may have another size by now; the message must still be one.
+        stream = sum(map(len, packed.pieces))
         head = _HEADER.pack(status, wall_ns, cpu_ns, stream, len(sizes))
         if sizes:
             head += struct.pack(f"<{len(sizes)}Q", *sizes)
         parts = [head, *packed.buffers, *packed.pieces]
-        if packed.size <= SMALL:
+        if stream + sum(sizes) <= SMALL:
             parts = [b"".join(parts)]
         try:
             for part in parts:
-                self._socket.sendall(part)
+                self._socket.sendall(part, _NO_SIGNAL)
         except OSError as error:
             raise WireClosedError from error
 
@@ -108,9 +115,9 @@ class Wire:
                 except Exception as error:
                     message.error = error
                 return message
-        return self._receive_large()
+        return self._receive_in_pieces()
 
-    def _receive_large(self) -> Message:
+    def _receive_in_pieces(self) -> Message:
         status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
         sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
         buffers = [self._exactly(size) for size in sizes]
