@@ -127,8 +127,8 @@ def _p99(samples: Samples, way: str, load: str) -> list[float]:
 
 
 def _rates(samples: Samples, part: str, way: str, load: str) -> list[float]:
-    """Return calls per second."""
-    return [sample["calls"] for sample in samples.get(_key(part, way, load), ())]
+    """Return calls per second; `busy` did not count them in older results."""
+    return [sample["calls"] for sample in samples.get(_key(part, way, load), ()) if "calls" in sample]
 
 
 def _costs(samples: Samples, way: str, crowd: str) -> list[float]:
