@@ -36,19 +36,27 @@ class Reader(Protocol):
         """Fill `target`, and return its size."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Packed:
     """An object on its way.
 
     Attributes:
         pieces: The pickle stream.
         buffers: The memory that goes beside it.
-        size: Bytes in all.
     """
 
     pieces: Sequence[Piece]
-    buffers: Sequence[memoryview]
-    size: int
+    buffers: Sequence[memoryview] = ()
+
+    @property
+    def pickle_size(self) -> int:
+        """Bytes of the stream."""
+        return sum(map(len, self.pieces))
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return self.pickle_size + sum(map(len, self.buffers))
 
 
 class _Pieces:
@@ -99,8 +107,7 @@ def pack(value: Any) -> Packed:
     pickler = pickle.Pickler(file, 5, buffer_callback=aside)
     pickler.dispatch_table = _REDUCERS
     pickler.dump(value)
-    size = sum(map(len, file.pieces)) + sum(map(len, buffers))
-    return Packed(file.pieces, buffers, size)
+    return Packed(file.pieces, buffers)
 
 
 def unpack(stream: Piece | Reader, buffers: Sequence[Any] = ()) -> Any:
