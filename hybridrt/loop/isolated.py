@@ -15,7 +15,7 @@ from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.profile import IsolateProfile
-from hybridrt.pool.isolates.reference import look_up, refer
+from hybridrt.pool.isolates.reference import find, refer
 from hybridrt.pool.pool import Pool
 from hybridrt.values import Isolation
 
@@ -63,26 +63,25 @@ class Line:
         NotPortableError: Another interpreter could not find the function.
     """
 
-    __slots__ = ("crew", "fn", "gates", "named", "pool", "profile", "reference", "when_abandoned")
+    __slots__ = ("crew", "fn", "gates", "isolation", "named", "profile", "reference", "when_abandoned")
 
     def __init__(self, pool: Pool, fn: Callable[..., Any], isolation: Isolation) -> None:
-        self.pool, self.fn = pool, fn
+        self.fn, self.isolation = fn, isolation
         self.reference = refer(fn)
-        self.named = look_up(self.reference)
+        self.named = find(self.reference.module, self.reference.qualname)
         self.crew = crew = crew_for(self.reference, isolation)
         self.gates = (crew.gate,)
         self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
         self.profile = _profile(pool, fn, crew)
         used_by(pool)
 
-    def leads(self, pool: Pool, fn: Callable[..., Any], isolation: Isolation) -> bool:
-        """Tell whether a call would get the same one, as nothing has changed since."""
+    def holds(self) -> bool:
+        """Tell whether the function still has its name, its profile and its crew."""
+        reference = self.reference
         return (
-            self.fn is fn
-            and self.pool is pool
-            and self.named is look_up(self.reference)
-            and self.profile.owner is pool.profiles
-            and self.crew is crew_for(self.reference, isolation)
+            find(reference.module, reference.qualname) is self.named
+            and self.profile.owner is not None
+            and crew_for(reference, self.isolation) is self.crew
         )
 
 
@@ -111,8 +110,8 @@ def isolated_call(
     """
     if inside():
         return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
-    line = port.lines.get((id(fn), isolation))
-    if line is None or not line.leads(port.pool, fn, isolation):
+    line = port.lines.get((isolation, id(fn)))
+    if line is None or not line.holds():
         line = _new_line(port, fn, isolation)
     call = IsolatedCall(loop=port.loop)
     call.carrier, call.gates = Carrier(line.reference, line.crew, on_crossing), line.gates
@@ -121,7 +120,7 @@ def isolated_call(
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:
-    line, key = Line(port.pool, fn, isolation), (id(fn), isolation)
+    line, key = Line(port.pool, fn, isolation), (isolation, id(fn))
     if line.reference.pickled is None:  # else what it holds may change between two calls
         if len(port.lines) >= _LINES_MAX and key not in port.lines:
             port.lines.clear()

@@ -44,8 +44,9 @@ class Port:
         self.placed = self.pool.placed
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
-        self.lines: dict[tuple[int, str], Line] = {}
-        """The ways of functions to their isolates, by the function's identity and the isolation."""
+        self.lines: dict[tuple[str, int], Line] = {}
+        """The ways of functions to their isolates, by the isolation and the identity of the function,
+        which a line keeps alive."""
 
 
 class _Here(threading.local):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import DONE, Call
-from hybridrt.pool.gates import left_unnoticed
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import FREE
 from hybridrt.values import Kind
@@ -25,6 +24,8 @@ _ROOM = 32
 nothing but wait, all of them that are queued would compute at once."""
 _NOBODY: list[Worker] = []
 """Nobody to start; never changed."""
+_NONE: dict[Pool, None] = {}
+"""No pool; never changed."""
 
 
 def finish(pool: Pool, worker: Worker, call: Call) -> None:
@@ -49,13 +50,9 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:
-        if (
-            pool.queued
-            or pool.interpreter.starved
-            or pool.crew.stopping()
-            or (call.gates and not left_unnoticed(call))  # the last, because it changes something
-        ):
-            hired = _end_and_begin_locked(pool, worker, call)
+        moved = pool.leave_gates_locked(call) if call.gates else _NONE
+        if moved or pool.queued or pool.interpreter.starved or pool.crew.stopping():
+            hired = _end_and_begin_locked(pool, worker, call, moved)
         else:
             hired = _NOBODY
             book_locked(pool, call)
@@ -65,12 +62,12 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
         _after_end(pool, call, hired)
 
 
-def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call) -> list[Worker]:
+def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call, moved: dict[Pool, None]) -> list[Worker]:
+    """Go on after a call whose gates were left, which `moved` the queues of these pools."""
     hired = _NOBODY
     permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
     book_locked(pool, call)
     pool.end_stint_locked(worker)
-    moved = pool.leave_gates_locked(call)
     if pool.others_starve_locked():
         hired = pool.dispatch_after_locked(moved)
         pool.begin_or_park_locked(worker)

@@ -13,7 +13,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from hybridrt.pool.call import Call
 
-__all__ = ["Gate", "all_open", "enter_all", "lane_gate", "left_unnoticed", "start_gates_clean"]
+__all__ = ["Gate", "lane_gate", "start_gates_clean"]
 
 _gates: WeakSet[Gate] = WeakSet()
 
@@ -35,9 +35,14 @@ class Gate:
         self.active = 0
         self.waiting: OrderedDict[Call, None] = OrderedDict()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether a call would get in now; while one waits, none does."""
+        return self.active < self.limit
+
     def enter(self, call: Call) -> bool:
         """Let `call` in, or queue it here and return False."""
-        if self.active < self.limit:
+        if self.is_open:
             self.active += 1
             return True
         self.waiting[call] = None
@@ -52,32 +57,6 @@ class Gate:
         call, _ = self.waiting.popitem(last=False)
         call.place = None
         return call
-
-
-def all_open(gates: tuple[Gate, ...]) -> bool:
-    """Tell whether a call could pass all of them now."""
-    for gate in gates:  # a generator costs more than the comparison  # noqa: SIM110
-        if gate.active >= gate.limit:
-            return False
-    return True
-
-
-def enter_all(call: Call) -> None:
-    """Pass all of a call's gates, which are open."""
-    for gate in call.gates:
-        gate.active += 1
-    call.gates_passed = len(call.gates)
-
-
-def left_unnoticed(call: Call) -> bool:
-    """Leave a call's gates, unless another call waits for one of them; return whether they were left."""
-    for gate in call.gates:
-        if gate.waiting:
-            return False
-    for gate in call.gates:
-        gate.active -= 1
-    call.gates = ()
-    return True
 
 
 def start_gates_clean() -> None:

@@ -26,7 +26,6 @@ from hybridrt.observe.functions import Profile
 from hybridrt.observe.profiles import Profiles
 from hybridrt.pool.call import ASSIGNED, QUEUED, Call
 from hybridrt.pool.crew import Crew
-from hybridrt.pool.gates import all_open, enter_all
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
@@ -145,12 +144,12 @@ class Pool:
         crew = self.crew
         if self.queued or not crew.idle or call.resolves or self.busy >= self.limits.highest:
             return False
-        if call.gates and not all_open(call.gates):
+        if call.gates and not all(gate.is_open for gate in call.gates):
             return False
         if not self.admission.start_at_once(call, self.waiting < self.sizing.state.workers):
             return False
         if call.gates:
-            enter_all(call)
+            self._pass_gates(call)
         worker = crew.idle.pop()
         worker.permit = call.permit
         if call.in_waiting_lane:
@@ -188,13 +187,18 @@ class Pool:
 
     def _advance(self, call: Call) -> None:
         """Take a call through the gates that are open, and to its lane behind the last."""
+        if self._pass_gates(call):
+            self.requeue_locked(call)
+
+    def _pass_gates(self, call: Call) -> bool:
+        """Take a call through the gates that are open; return whether none is left."""
         gates = call.gates
         while call.gates_passed < len(gates):
             if not gates[call.gates_passed].enter(call):
                 self.at_gates[call] = None
-                return
+                return False
             call.gates_passed += 1
-        self.requeue_locked(call)
+        return True
 
     def requeue_locked(self, call: Call, *, first: bool = False) -> None:
         """Put a call into its lane, at the end or before all others; what it had been given is taken back."""
@@ -343,11 +347,7 @@ class Pool:
         return len(starved) > (self in starved)
 
     def dispatch_after_locked(self, touched: dict[Pool, None]) -> list[Worker]:
-        """Start what an ended call made room for: its gates' next, starved pools, our own.
-
-        Args:
-            touched: What `leave_gates_locked` returned.
-        """
+        """Start what an ended call made room for: in pools its gates `touched`, starved ones, our own."""
         touched.pop(self, None)
         hired = [worker for pool in touched for worker in pool.dispatch_locked()]
         return hired + self.dispatch_others_locked(self)

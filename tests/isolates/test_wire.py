@@ -82,7 +82,7 @@ def test_arrays_give_their_memory_away_and_come_back_writable(wires: tuple[Wire,
     array = np.arange(200_000.0).reshape(400, 500)
     packed = pack({"deep": [array]})
     assert np.shares_memory(np.frombuffer(packed.buffers[0]), array)
-    assert sum(map(len, packed.pieces)) < 1000
+    assert packed.pickle_size < 1000
     arrived = through(wires, array)
     assert (arrived == array).all()
     arrived[0, 0] = 7.0

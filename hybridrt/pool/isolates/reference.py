@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from hybridrt.errors import NotPortableError
 
-__all__ = ["Reference", "look_up", "refer", "resolve"]
+__all__ = ["Reference", "find", "refer", "resolve"]
 
 _DEEPEST = 16
 _REMEDY = (
@@ -66,10 +66,10 @@ def refer(fn: Callable[..., Any]) -> Reference:
     return _pickled(fn)
 
 
-def look_up(reference: Reference) -> Any:
-    """Return what has the name now, which may wrap the function; None if nothing has, or needs, one."""
+def find(module: str, qualname: str) -> Any:
+    """Return what has the name now, which may wrap the function; None if nothing has."""
     try:
-        return None if reference.pickled else _look_up(reference.module, reference.qualname)
+        return _look_up(module, qualname)
     except (KeyError, AttributeError):
         return None
 
@@ -93,10 +93,7 @@ def resolve(module: str, qualname: str, depth: int, pickled: bytes | None) -> Ca
 
 def _depth(module: str, qualname: str, fn: Any) -> int | None:
     """Return how far below the name the function lies; None if it does not."""
-    try:
-        found = _look_up(module, qualname)
-    except (KeyError, AttributeError):
-        return None
+    found = find(module, qualname)
     for depth in range(_DEEPEST):
         if found is fn:
             return depth

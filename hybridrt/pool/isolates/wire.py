@@ -25,8 +25,6 @@ __all__ = ["Message", "Wire", "WireClosedError"]
 _HEADER = struct.Struct("<BQQQI")
 _SEND_BUFFER = 1 << 20
 """Bytes to ask the kernel for, so that a large message takes fewer wake-ups of both ends."""
-
-
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """Writing to an end that is gone fails, even in a program that lets the signal for it end itself."""
 
@@ -81,7 +79,7 @@ class Wire:
         """
         sizes = [len(buffer) for buffer in packed.buffers]
         # Large pieces lie where they were, and may have another size by now; the message must still be one.
-        stream = sum(map(len, packed.pieces))
+        stream = packed.pickle_size
         head = _HEADER.pack(status, wall_ns, cpu_ns, stream, len(sizes))
         if sizes:
             head += struct.pack(f"<{len(sizes)}Q", *sizes)
@@ -100,36 +98,18 @@ class Wire:
         Raises:
             WireClosedError: The other end closed before all of it was there.
         """
-        if self._from == self._to:
-            self._from, self._to = 0, self._read(self._ahead)
-        begin = self._from
-        if self._to - begin >= _HEADER.size:
-            status, wall_ns, cpu_ns, stream, count = _HEADER.unpack_from(self._ahead, begin)
-            begin += _HEADER.size
-            end = begin + stream
-            if not count and end <= self._to:  # all of it has been read
-                self._from = end
-                message = Message(status, wall_ns, cpu_ns, stream)
-                try:
-                    message.value = unpack(self._ahead[begin:end])
-                except Exception as error:
-                    message.error = error
-                return message
-        return self._receive_in_pieces()
-
-    def _receive_in_pieces(self) -> Message:
-        status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
-        sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
+        status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._next(_HEADER.size))
+        sizes = struct.unpack(f"<{count}Q", self._next(8 * count)) if count else ()
         buffers = [self._exactly(size) for size in sizes]
         message = Message(status, wall_ns, cpu_ns, stream + sum(sizes))
-        source = _Stream(self, stream)
+        source = _Stream(self, stream) if stream > SMALL else self._next(stream)
         try:
-            message.value = unpack(self._exactly(stream) if stream <= SMALL else source, buffers)
+            message.value = unpack(source, buffers)
         except WireClosedError:
             raise
         except Exception as error:
             message.error = error
-        if stream > SMALL:
+        if isinstance(source, _Stream):
             source.skip()
         return message
 
@@ -185,6 +165,16 @@ class Wire:
         if not got:
             raise WireClosedError
         return got
+
+    def _next(self, size: int) -> memoryview | bytearray:
+        """Return the next bytes, good until more is read: where they lie, if they have been read ahead."""
+        if self._from == self._to:
+            self._from, self._to = 0, self._read(self._ahead)
+        begin, end = self._from, self._from + size
+        if end > self._to:
+            return self._exactly(size)
+        self._from = end
+        return self._ahead[begin:end]
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
