@@ -21,11 +21,11 @@ from hybridrt.callables import (
 from hybridrt.errors import LaneNestingError, NotPortableError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.inline import HANDLING_NS
-from hybridrt.loop.placing import ELSEWHERE, Placing, Spot
+from hybridrt.loop.placing import ELSEWHERE, Placing
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
-from hybridrt.observe.placement import Size, measure
+from hybridrt.observe.placement import measure
 from hybridrt.options import Options, make_options, place, placed_alike
 from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
@@ -177,25 +177,20 @@ class Offloaded(Generic[P, R]):
                 return value
         if placing.choose(spot) == "isolate":
             try:
-                return await self._run_carried(port, spot, size, args, kwargs)
+                note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
+                call = _isolated().isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
+                if self._special:
+                    return await self._run_specially(call)
+                call.go()
+                return await call
             except NotPortableError as error:
                 if placing.forced is not None:
                     raise
                 placing.stay(error)
+            finally:
+                call = None  # an error's traceback holds this frame
         call = self._make(port, args, kwargs)
         call.fn = partial(placing.work, spot, size, port, call.profile)
-        try:
-            return await self._run(call)
-        finally:
-            del call
-
-    async def _run_carried(
-        self, port: Port, spot: Spot, size: Size, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        """Run a call in an isolate."""
-        assert self._placing is not None
-        note = partial(self._placing.crossed, spot, size, port, self._own_profile(port.pool))
-        call = _isolated().isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
         try:
             return await self._run(call)
         finally:
@@ -205,7 +200,7 @@ class Offloaded(Generic[P, R]):
         try:
             if self._special:
                 return await self._run_specially(call)
-            call.pool.push(call)
+            call.go()
             return await call
         finally:
             del call
@@ -232,7 +227,7 @@ class Offloaded(Generic[P, R]):
         options, loop = self._options, call.get_loop()
         call.gates = self._gates() + call.gates
         call.abandon_on_cancel = options.abandon_on_cancel
-        call.pool.push(call)
+        call.go()
         timers = []
         if options.timeout is not None:
             timers.append(loop.call_later(options.timeout, call.expire, options.timeout))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import sys
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -24,7 +23,6 @@ from hybridrt.offload import Offloaded, is_async, offload
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
 from hybridrt.pool.hooks import Hooks
-from hybridrt.pool.worker import Worker
 from hybridrt.values import PolicyName, Statistics
 
 __all__ = ["Runtime", "install"]
@@ -229,14 +227,14 @@ class Runtime:
         assert self._port is not None
         pool = self._port.pool
         close(pool, closed_error, cancel_queued=True)
-        for worker in tuple(pool.crew.workers):
-            call = worker.call
-            if not worker.leave_behind() or call is None:  # told before, or about to leave
+        for stint in tuple(pool.crew.stints()):
+            call = stint.call
+            if not stint.leave_behind() or call is None:  # told before, or about to leave
                 continue
             age = (pool.crew.wall_ns() - call.started_ns) / 1e9
             logger.warning(
-                "%s still runs after %.3g s, %s; the runtime closes and leaves its thread %s behind",
-                call.profile.name, age, _position(worker), worker.thread.name,
+                "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
+                call.profile.name, age, stint.position(), stint.bearer,
             )  # fmt: skip
             if isinstance(call, LoopCall):
                 call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
@@ -365,14 +363,6 @@ def install(**options: Any) -> Runtime:
 
 async def _apply_on(port: Port, offloaded: Offloaded[..., Any], item: Any) -> Any:
     return await offloaded.run_on(port, (item,), {})
-
-
-def _position(worker: Worker) -> str:
-    """Return where a worker's thread stands, as `at file:line in function`."""
-    frame = sys._current_frames().get(worker.thread.ident or 0)
-    if frame is None:
-        return "nobody knows where"
-    return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:

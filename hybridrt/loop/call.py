@@ -37,6 +37,10 @@ class LoopCall(Call, asyncio.Future[Any]):
     when_abandoned = "its thread is abandoned"
     outlet: Outlet
 
+    def go(self) -> None:
+        """Submit the call."""
+        self.pool.push(self)
+
     def cancel(self, msg: Any = None) -> bool:
         """Cancel: queued, it never runs; running, the await ends when the call ends, or now.
 

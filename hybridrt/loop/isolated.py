@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.courier import Replies, replies_of, send_out
 from hybridrt.loop.port import Port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
@@ -14,6 +15,7 @@ from hybridrt.pool.isolates.carrier import Carrier, crew_for
 from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
 from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.packing import LIGHT, is_light_call
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import find, refer
 from hybridrt.pool.pool import Pool
@@ -23,12 +25,42 @@ __all__ = ["IsolatedCall", "Line", "isolated_call"]
 
 _LINES_MAX = 256
 """Functions whose lines are kept; programs that make functions could have any number."""
+_ENOUGH, _PAUSE = 3, 16
+"""Brief calls in a row after which the loop carries the next, and how many more after one that was not."""
+_OFTEN = 8
+"""One in so many calls that the loop carries is measured."""
+_BRIEF_NS = 5_000_000
+"""A longer call loses little by the way through a thread."""
+_HANDLING_NS = 250_000
+"""CPU time for carrying a call there and back, above which it is too much for a loop."""
 
 
 class IsolatedCall(LoopCall):
-    """A call in an isolate: abandoning it stops its process."""
+    """A call in an isolate: abandoning it stops its process.
+
+    Attributes:
+        carrier: Does what a worker thread does, and keeps what that cost.
+        line: The way to the isolate.
+        replies: Of the loop, if it carries the call itself as soon as an isolate is free for that.
+    """
 
     carrier: Carrier
+    line: Line
+    replies: Replies | None = None
+
+    def go(self) -> None:
+        """Submit the call, by the loop or through its pool."""
+        replies = self.line.replies
+        if replies is not None and self.pool.hooks.on_event is None and is_light_call(self.args, self.kwargs):
+            self.replies = replies
+            if send_out(self, replies):
+                return
+        super().go()
+
+    def settle(self) -> None:
+        """Complete the future, and note what the way took."""
+        self.line.came_back(self.carrier.crossing)
+        super().settle()
 
     def cancel(self, msg: Any = None) -> bool:
         """Cancel as every call; one that may be abandoned while it runs is stopped."""
@@ -54,8 +86,14 @@ class IsolatedCall(LoopCall):
 class Line:
     """The way of one function's calls to their isolates, so that it is looked up once.
 
+    Attributes:
+        replies: Of the loop while it may carry the function's calls, as far as they are light.
+        is_measured: Reading CPU clocks makes a call dearer, so only some that the loop carries are measured:
+            the next one is.
+        cpu_ns: What the last of them took of the loop's CPU time.
+
     Args:
-        pool: Of the calls.
+        port: Of the calls.
         fn: The function.
         isolation: What `isolated_call` was given.
 
@@ -63,9 +101,13 @@ class Line:
         NotPortableError: Another interpreter could not find the function.
     """
 
-    __slots__ = ("crew", "fn", "gates", "isolation", "named", "profile", "reference", "when_abandoned")
+    __slots__ = (
+        "_brief", "_loop", "cpu_ns", "crew", "fn", "gates", "is_measured", "isolation", "named", "profile",
+        "reference", "replies", "when_abandoned",
+    )  # fmt: skip
 
-    def __init__(self, pool: Pool, fn: Callable[..., Any], isolation: Isolation) -> None:
+    def __init__(self, port: Port, fn: Callable[..., Any], isolation: Isolation) -> None:
+        pool = port.pool
         self.fn, self.isolation = fn, isolation
         self.reference = refer(fn)
         self.named = find(self.reference.module, self.reference.qualname)
@@ -73,6 +115,11 @@ class Line:
         self.gates = (crew.gate,)
         self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
         self.profile = _profile(pool, fn, crew)
+        self.replies: Replies | None = None
+        self.is_measured = True
+        self.cpu_ns = 0
+        self._loop = port.loop
+        self._brief = 0
         used_by(pool)
 
     def holds(self) -> bool:
@@ -84,6 +131,32 @@ class Line:
             and crew_for(reference, self.isolation) is self.crew
         )
 
+    def came_back(self, crossing: Crossing | None) -> None:
+        """Learn from a call what the next will be like; None: it was lost, or a thread had to help."""
+        self._came_back(brief=crossing is not None and _is_brief(crossing))
+
+    def came_again(self, child_wall_ns: int) -> None:
+        """The same after a call that the loop has carried without measuring it."""
+        if child_wall_ns > _BRIEF_NS:
+            self._came_back(brief=False)
+        else:
+            self._brief += 1
+            self.is_measured = not self._brief % _OFTEN
+
+    def _came_back(self, *, brief: bool) -> None:
+        self._brief = self._brief + 1 if brief else -_PAUSE
+        self.is_measured = not self._brief % _OFTEN
+        self.replies = replies_of(self._loop) if self._brief >= _ENOUGH else None
+
+
+def _is_brief(crossing: Crossing) -> bool:
+    return (
+        not crossing.cold
+        and crossing.bytes_in <= LIGHT
+        and crossing.child_wall_ns <= _BRIEF_NS
+        and crossing.host_cpu_ns <= _HANDLING_NS
+    )
+
 
 def isolated_call(
     port: Port,
@@ -91,7 +164,7 @@ def isolated_call(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     isolation: Isolation = "auto",
-    on_crossing: Callable[[Crossing], object] | None = None,
+    on_crossing: Callable[[Crossing | None], object] | None = None,
 ) -> LoopCall:
     """Make, and do not push, a call that runs in another interpreter.
 
@@ -103,7 +176,7 @@ def isolated_call(
         args: Positional arguments; they must not change until the call has ended.
         kwargs: Keyword arguments.
         isolation: "process", "interpreter", or "auto" for the latter where there are any.
-        on_crossing: Hears, in the worker thread, what a call cost that returned or raised.
+        on_crossing: Hears, in any thread, what a call cost that returned or raised; None: as much as before.
 
     Raises:
         NotPortableError: Another interpreter could not find the function.
@@ -114,13 +187,13 @@ def isolated_call(
     if line is None or not line.holds():
         line = _new_line(port, fn, isolation)
     call = IsolatedCall(loop=port.loop)
-    call.carrier, call.gates = Carrier(line.reference, line.crew, on_crossing), line.gates
+    call.line, call.carrier, call.gates = line, Carrier(line.reference, line.crew, on_crossing), line.gates
     call.when_abandoned = line.when_abandoned
     return _ready(call, port, call.carrier, args, kwargs, line.profile)
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:
-    line, key = Line(port.pool, fn, isolation), (isolation, id(fn))
+    line, key = Line(port, fn, isolation), (isolation, id(fn))
     if line.reference.pickled is None:  # else what it holds may change between two calls
         if len(port.lines) >= _LINES_MAX and key not in port.lines:
             port.lines.clear()

@@ -223,8 +223,13 @@ class Placing:
                     self._largest_number = max(self._largest_number, size[1])
                 self._judge(spot, size, port, profile)
 
-    def crossed(self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing) -> None:
-        """Take in what it cost to carry a call to an isolate and back."""
+    def crossed(
+        self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing | None
+    ) -> None:
+        """Take in what it cost to carry a call to an isolate and back; None: that was not measured."""
+        if crossing is None:
+            spot.carried += 1
+            return
         with patiently(self._lock):
             if crossing.cold:
                 spot.carried_cold += 1

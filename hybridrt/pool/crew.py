@@ -8,7 +8,7 @@ are started without it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import thread as stdlib_threads
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,11 @@ from weakref import WeakSet
 from hybridrt.pool.call import Call
 from hybridrt.pool.closing import not_started
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.stint import Stint
 from hybridrt.pool.worker import Worker
 
 if TYPE_CHECKING:
+    from hybridrt.pool.errand import Errand
     from hybridrt.pool.pool import Pool
 
 __all__ = ["Crew"]
@@ -69,6 +71,8 @@ class Crew:
         for worker in getattr(self, "workers", ()):
             worker.leave_behind()
         self.workers: set[Worker] = set()
+        self.errands: set[Errand] = set()
+        """Calls on their way that no worker waits for."""
         self.idle: list[Worker] = []
         self.threads: WeakSet[Thread] = WeakSet()
         self._numbers = itertools.count()
@@ -139,9 +143,13 @@ class Crew:
         """Tell whether a parked worker might have to leave now."""
         return self.stopping() or len(self.workers) > self.ceiling
 
-    def holder_of(self, call: Call) -> Worker | None:
-        """Return the worker whose stint the running call is, if it is not nested in another call."""
-        return next((worker for worker in self.workers if worker.call is call), None)
+    def stints(self) -> Iterator[Stint]:
+        """Return whoever may run a call now: all workers and errands."""
+        return itertools.chain(self.workers, self.errands)
+
+    def holder_of(self, call: Call) -> Stint | None:
+        """Return whose stint the running call is, if it is not nested in another call."""
+        return next((stint for stint in self.stints() if stint.call is call), None)
 
     def stopping(self) -> bool:
         """Tell whether no more calls can come."""
@@ -195,7 +203,7 @@ class Crew:
 
     def _is_empty(self) -> bool:
         # A queued call without a worker waits for a gate or a permit that another pool holds.
-        return not self.workers and not self.pool.queued
+        return not (self.workers or self.errands or self.pool.queued)
 
 
 def interpreter_exits() -> bool:

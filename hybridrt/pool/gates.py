@@ -35,14 +35,9 @@ class Gate:
         self.active = 0
         self.waiting: OrderedDict[Call, None] = OrderedDict()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether a call would get in now; while one waits, none does."""
-        return self.active < self.limit
-
     def enter(self, call: Call) -> bool:
         """Let `call` in, or queue it here and return False."""
-        if self.is_open:
+        if self.active < self.limit:  # while one waits, it is not
             self.active += 1
             return True
         self.waiting[call] = None

@@ -256,6 +256,8 @@ class Governor:
         start(hired)
         for worker in look.holding:
             worker.release()
+        for errand in look.late:
+            errand.hand_over()
         self.interpreter.shield.step(now_ns, gil_taken=active and slept and not prompt)
         return self._nap(active, resting, TICK_NS if changed or hired else longest)
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.hooks import HookRunner
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.report import Placed
+    from hybridrt.pool.stint import Stint
     from hybridrt.pool.worker import Worker
 
 __all__ = ["RESOLVERS_MAX", "Pool"]
@@ -142,25 +143,26 @@ class Pool:
     def _started_at_once(self, call: Call) -> bool:
         """Hand a call to a parked worker without a detour through the queue; the common case."""
         crew = self.crew
-        if self.queued or not crew.idle or call.resolves or self.busy >= self.limits.highest:
+        if self.queued or not crew.idle or not self.admits_at_once_locked(call):
             return False
-        if call.gates and not all(gate.is_open for gate in call.gates):
-            return False
-        if not self.admission.start_at_once(call, self.waiting < self.sizing.state.workers):
-            return False
-        if call.gates:
-            self._pass_gates(call)
         worker = crew.idle.pop()
-        worker.permit = call.permit
-        if call.in_waiting_lane:
-            worker.waits = True
-            self.waiting += 1
-        self.busy += 1
+        self.hold_locked(worker, call)
         call.state = ASSIGNED
         call.place = worker.batch
         worker.batch.append(call)
         worker.open_stint()
         return True
+
+    def admits_at_once_locked(self, call: Call) -> bool:
+        """Take a call past an empty queue to whoever runs it, through its gates and with its permit."""
+        if call.resolves or self.busy >= self.limits.highest:
+            return False
+        for gate in call.gates:
+            if gate.active >= gate.limit:
+                return False
+        if not self.admission.start_at_once(call, self.waiting < self.sizing.state.workers):
+            return False
+        return not call.gates or self._pass_gates(call)
 
     def _enqueued_behind(self, call: Call) -> bool:
         """Queue a call; return whether it stands behind another one, so that it cannot start."""
@@ -224,7 +226,7 @@ class Pool:
         while self.queued:
             if not crew.has_hands(self.resolving) and not self.resolve_lane:
                 break
-            call = self._take()
+            call = self.take_locked()
             if call is None:
                 break
             hired += self.assign_locked(call)
@@ -238,10 +240,7 @@ class Pool:
 
     def dispatch_to_idle_locked(self) -> None:
         """Assign calls that may start to parked workers, as far as there are any."""
-        while self.crew.idle and self.queued:
-            call = self._take()
-            if call is None:
-                break
+        while self.crew.idle and self.queued and (call := self.take_locked()) is not None:
             self.assign_locked(call)
 
     def assign_locked(self, call: Call) -> list[Worker]:
@@ -252,7 +251,7 @@ class Pool:
         self._begin(worker, call)
         return hired
 
-    def _take(self) -> Call | None:
+    def take_locked(self) -> Call | None:
         """Take the call out of its lane that may start now, with its permit."""
         if self.resolve_lane and self.resolving < RESOLVERS_MAX:
             call: Call | None = self.resolve_lane.popitem(last=False)[0]
@@ -283,15 +282,19 @@ class Pool:
             worker.resolves = True
             self.resolving += 1
         else:
-            self.busy += 1
-            worker.permit = call.permit
-            if call.in_waiting_lane:
-                worker.waits = True
-                self.waiting += 1
+            self.hold_locked(worker, call)
         batch.append(call)
         if call.permit and call.profile.batch > 1 and self.queued and not call.gates:
             self._extend(batch, call)
         worker.open_stint()
+
+    def hold_locked(self, stint: Stint, call: Call) -> None:
+        """Let a stint hold what its call was started with."""
+        self.busy += 1
+        stint.permit = call.permit
+        if call.in_waiting_lane:
+            stint.waits = True
+            self.waiting += 1
 
     def _extend(self, batch: deque[Call], first: Call) -> None:
         more = self.admission.take_like(first, first.profile.batch - 1)
@@ -312,7 +315,7 @@ class Pool:
 
     def begin_or_park_locked(self, worker: Worker) -> bool:
         """Open a worker's next stint and return True, or park it."""
-        call = self._take() if self.queued else None
+        call = self.take_locked() if self.queued else None
         if call is None:
             self.crew.park(worker)
             return False
@@ -321,24 +324,24 @@ class Pool:
 
     # ------------------------------------------------------------------ ending
 
-    def end_stint_locked(self, worker: Worker) -> None:
-        """Return all that a worker's stint held."""
-        if not worker.serving:
+    def end_stint_locked(self, stint: Stint) -> None:
+        """Return all that a stint held."""
+        if not stint.serving:
             return
-        worker.serving = False
-        if worker.resolves:
-            worker.resolves = False
+        stint.serving = False
+        if stint.resolves:
+            stint.resolves = False
             self.resolving -= 1
         else:
             self.busy -= 1
-        if worker.permit:
-            self.interpreter.permits.give_back(worker.permit)
-            worker.permit = NONE
-        if worker.waits:
-            worker.waits = False
+        if stint.permit:
+            self.interpreter.permits.give_back(stint.permit)
+            stint.permit = NONE
+        if stint.waits:
+            stint.waits = False
             self.waiting -= 1
-        if worker.deserted:
-            worker.deserted = False
+        if stint.deserted:
+            stint.deserted = False
             self.deserted -= 1
 
     def others_starve_locked(self) -> bool:

@@ -13,7 +13,7 @@ from hybridrt.values import FunctionStatistics, RunningCall, Statistics
 if TYPE_CHECKING:
     from hybridrt.pool.call import Call
     from hybridrt.pool.pool import Pool
-    from hybridrt.pool.worker import Worker
+    from hybridrt.pool.stint import Stint
 
 __all__ = ["Placed", "pool_statistics"]
 
@@ -32,8 +32,8 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
     tally = pool.tally
     with patiently(pool.interpreter.lock):
         # A worker begins and ends a call without the lock: `call` is read once.
-        calls = [(worker, worker.call) for worker in pool.crew.workers]
-        running = [_running(worker, call, now) for worker, call in calls if call is not None]
+        calls = [(stint, stint.call) for stint in pool.crew.stints()]
+        running = [_running(stint, call, now) for stint, call in calls if call is not None]
         functions = _with_placements(pool, pool.profiles.snapshot())
         queued = pool.admission.counts() | {
             "resolve": len(pool.resolve_lane),
@@ -74,12 +74,12 @@ def _with_placements(pool: Pool, functions: list[FunctionStatistics]) -> list[Fu
     return list(rows.values())
 
 
-def _running(worker: Worker, call: Call, now_ns: int) -> RunningCall:
-    cpu_ns = worker.cpu_so_far()
+def _running(stint: Stint, call: Call, now_ns: int) -> RunningCall:
+    cpu_ns = stint.cpu_so_far()
     return RunningCall(
         name=call.profile.name,
         age=max(0, now_ns - call.started_ns) / 1e9,
         cpu=None if cpu_ns is None else cpu_ns / 1e9,
         abandoned=call.abandoned,
-        thread=worker.thread.name,
+        thread=stint.name,
     )

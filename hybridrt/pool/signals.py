@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.call import Call
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.pool import Pool
-    from hybridrt.pool.worker import Worker
+    from hybridrt.pool.stint import Stint
 
 __all__ = ["Sums", "crowd_of", "look_at_lane"]
 
@@ -52,8 +52,8 @@ class Sums:
 
 def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple[Window, Sums]:
     """Return what happened since `before`, and the sums to begin the next window with."""
-    running = [(worker, call) for worker in pool.crew.workers if (call := worker.call) is not None]
-    lane = [(worker, call) for worker, call in running if _is_governed(pool, worker)]
+    running = [(stint, call) for stint in pool.crew.stints() if (call := stint.call) is not None]
+    lane = [(stint, call) for stint, call in running if _is_governed(pool, stint)]
     sums = _sum_up(pool, running, lane, now_ns)
     completed = sums.completed - before.completed
     asked_wall, delay, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
@@ -84,25 +84,25 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
     return window, sums
 
 
-def _is_governed(pool: Pool, worker: Worker) -> bool:
-    return worker.waits or (pool.admission.governs_all and not worker.resolves)
+def _is_governed(pool: Pool, stint: Stint) -> bool:
+    return stint.waits or (pool.admission.governs_all and not stint.resolves)
 
 
 def _sum_up(
-    pool: Pool, running: list[tuple[Worker, Call]], lane: list[tuple[Worker, Call]], now_ns: int
+    pool: Pool, running: list[tuple[Stint, Call]], lane: list[tuple[Stint, Call]], now_ns: int
 ) -> Sums:
     tally, load = pool.tally, pool.interpreter.gil_load
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
     wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
-    used = {worker: worker.cpu_so_far() or 0 for worker, _ in running}
+    used = {stint: stint.cpu_so_far() or 0 for stint, _ in running}
     return Sums(
         completed=completed,
         wall=wall,
         cpu=cpu,
         present=pool.admission.governed() + len(lane),
         busy=wall + sum(max(0, now_ns - call.started_ns) for _, call in lane),
-        lane_cpu=cpu + sum(used[worker] for worker, _ in lane),
+        lane_cpu=cpu + sum(used[stint] for stint, _ in lane),
         pool_cpu=tally.cpu_ns + sum(used.values()),
         process_cpu=pool.governor.process_cpu_ns,
         asked=(tally.asked_wall_ns, tally.asked_delay_ns, tally.asked_blocked_ns),
@@ -136,7 +136,7 @@ def crowd_of(pool: Pool, window: Window) -> float:
 
     By Little's law the blocked ones are the throughput times the intrinsic wait of a call.
     """
-    profiles = [call.profile for worker in pool.crew.workers if worker.waits and (call := worker.call)]
+    profiles = [call.profile for stint in pool.crew.stints() if stint.waits and (call := stint.call)]
     if not (pool.interpreter.gil and profiles and window.completed):
         return 0.0
     wait = sum(profile.wait_mean_ns for profile in profiles) / len(profiles) / 1e9

@@ -39,7 +39,7 @@ from hybridrt.pool.closing import break_down, worker_left
 from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.permits import NONE
+from hybridrt.pool.stint import Stint
 
 if TYPE_CHECKING:
     from hybridrt.pool.crew import Crew
@@ -54,40 +54,52 @@ def current_worker() -> Worker | None:
     return getattr(_here, "worker", None)
 
 
-class Worker:
+class Worker(Stint):
     """One thread of a pool.
 
     Attributes:
         bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
         batch: The calls of the stint that have not been claimed yet.
-        serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with
-            the lock held only.
         held: Calls of the batch that have ended and are to be delivered together.
-        call: The call that runs now; the innermost one where calls help each other.
-        cpu_start_ns: The thread's CPU time when it began.
+        cpu_start_ns: The thread's CPU time when its call began.
         probe: The thread's clocks, readable from outside; None before the thread runs.
         sample: What the governor saw last; its own.
     """
 
     __slots__ = (
-        "__weakref__", "asleep", "batch", "bell", "call", "cpu_start_ns", "crew", "deserted", "held",
-        "nested_cpu_ns", "nested_wall_ns", "permit", "pool", "probe", "resolves", "sample", "serving",
-        "thread", "waits",
+        "__weakref__", "asleep", "batch", "bell", "cpu_start_ns", "crew", "held", "nested_cpu_ns",
+        "nested_wall_ns", "pool", "probe", "sample", "thread",
     )  # fmt: skip
 
     def __init__(self, crew: Crew, name: str) -> None:
+        super().__init__()
         self.crew = crew
         self.pool = crew.pool
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
         self.held: deque[Call] = deque()
-        self.asleep = self.serving = self.waits = self.resolves = self.deserted = False
-        self.permit = NONE
-        self.call: Call | None = None
+        self.asleep = False
         self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
         self.thread = _make_thread(self._run, name)
+
+    @property
+    def name(self) -> str:
+        """The name of the thread."""
+        return self.thread.name
+
+    @property
+    def bearer(self) -> str:
+        """Name the thread."""
+        return f"its thread {self.thread.name}"
+
+    def position(self) -> str:
+        """Return where the thread stands, as `at file:line in function`."""
+        frame = sys._current_frames().get(self.thread.ident or 0)
+        if frame is None:
+            return "nobody knows where"
+        return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
     def start(self) -> None:
         """Start the thread.

@@ -154,3 +154,11 @@ def print_pid_and_spin() -> None:
     print(os.getpid(), flush=True)
     while True:
         pass
+
+
+def raise_stop_iteration() -> None:
+    raise StopIteration(1)
+
+
+def make_bytes(size: int) -> bytes:
+    return bytes(size)

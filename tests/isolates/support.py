@@ -8,19 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hybridrt.loop.isolated import isolated_call
+from hybridrt.loop.courier import replies_of
+from hybridrt.loop.isolated import Line, isolated_call
 from hybridrt.loop.port import current_port
 from hybridrt.values import Isolation
 
 from . import far
 
-__all__ = ["FarGate", "push", "run_isolated"]
+__all__ = ["FarGate", "carried_by_loop", "lighten", "push", "run_isolated"]
 
 
 def push(fn: Callable[..., Any], *args: Any, isolation: Isolation = "process", **options: Any) -> Any:
     """Make and submit an isolated call; return it, to be awaited."""
     call = isolated_call(current_port(), fn, args, options.pop("kwargs", {}), isolation, **options)
-    call.pool.push(call)
+    call.go()
     return call
 
 
@@ -52,3 +53,18 @@ class FarGate:
     async def release(self) -> None:
         """Let one call go."""
         await asyncio.to_thread(Path(self._release).write_text, "go", "ascii")
+
+
+def carried_by_loop(call: Any) -> bool:
+    """Tell whether a call is under way without a thread."""
+    return any(errand.call is call for errand in call.pool.crew.errands)
+
+
+async def lighten(fn: Callable[..., Any], isolation: Isolation = "process") -> Line:
+    """Have an isolate that is warm, and let the running loop take calls of `fn` for brief ones."""
+    await run_isolated(far.add, 1, isolation=isolation)
+    line = isolated_call(current_port(), fn, (), {}, isolation).line  # type: ignore[attr-defined]
+    assert isinstance(line, Line)
+    line._brief, line.is_measured = 1 << 60, True
+    line.replies = replies_of(asyncio.get_running_loop())
+    return line

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import threading
 from collections.abc import Callable, Iterator
 
+import psutil
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
@@ -25,7 +27,7 @@ from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE, eventually
 
 from . import far
-from .support import FarGate, push, run_isolated
+from .support import FarGate, carried_by_loop, lighten, push, run_isolated
 
 
 class Recorded(WorkerProcess):
@@ -39,7 +41,7 @@ class Recorded(WorkerProcess):
     def is_alive(self) -> bool:
         return self.alive
 
-    def run(self, packed: Packed) -> Message:
+    def run(self, packed: Packed, *, sent: bool = False) -> Message:
         return Message(VALUE, 1, 1, 1, "done")
 
     def kill(self) -> None:
@@ -131,7 +133,7 @@ def test_the_cores_limit_the_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stopping_a_call_that_has_ended_leaves_its_isolate_to_the_next_one(lending: Crew) -> None:
     call = carrier.Carrier(refer(far.add), lending)
     leased = call._lease()
-    call._let_go(leased, fit=True)
+    call.let_go(leased, fit=True)
     call.stop()
     assert lease(lending) is leased
     assert not leased.killed  # type: ignore[attr-defined]
@@ -193,7 +195,7 @@ def test_a_call_that_had_reached_its_isolate_is_not_done_twice(lending: Crew) ->
 
 
 def _lose(*, started: bool) -> Callable[[Packed], Message]:
-    def run(packed: Packed) -> Message:
+    def run(packed: Packed, *, sent: bool = False) -> Message:
         raise WorkerLostError("lost", started=started)
 
     return run
@@ -208,7 +210,7 @@ def test_a_call_that_is_stopped_while_it_ends_never_stops_the_next_one(lending: 
     leased = call._lease()
     stopper = threading.Thread(target=call.stop)
     stopper.start()
-    call._let_go(leased, fit=True)
+    call.let_go(leased, fit=True)
     killed_when_let_go = leased.killed  # type: ignore[attr-defined]
     fit = any(leased is idle for _, idle in lending._idle)
     stopper.join()
@@ -269,6 +271,21 @@ async def test_closing_the_runtime_waits_for_isolated_calls(
     assert not _all_isolates()
 
 
+@pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only")
+async def test_an_isolate_that_a_loop_has_lent_is_ended_by_a_thread_if_its_crew_was_closed_meanwhile(
+    runtime: Runtime, far_gate: FarGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "FRESH", 3600.0)
+    await lighten(far.hold)
+    held = far_gate.push("done")
+    assert carried_by_loop(held)
+    victim = psutil.Process(await far_gate.entered())
+    crew.processes.close()
+    await far_gate.release()
+    assert await held == "done"
+    await asyncio.to_thread(victim.wait, DEADLINE)
+
+
 # ---------------------------------------------------------------------- sub-interpreters alone
 
 needs_interpreters = pytest.mark.skipif(not AVAILABLE, reason="sub-interpreters need Python 3.14")
@@ -279,6 +296,21 @@ needs_interpreters = pytest.mark.skipif(not AVAILABLE, reason="sub-interpreters 
 async def test_a_function_whose_extensions_refuse_sub_interpreters_goes_to_a_process() -> None:
     counts = [await run_isolated(far.use_numpy, isolation="auto") for _ in range(2)]
     assert all(pid != os.getpid() for pid, _ in counts)
+    assert refer(far.use_numpy) in carrier._refused
+    carrier._refused.clear()
+
+
+@needs_interpreters
+@pytest.mark.usefixtures("runtime")
+async def test_a_function_that_turns_out_to_need_a_process_is_sent_on_by_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew, "FRESH", 3600.0)
+    await lighten(far.use_numpy, "interpreter")
+    call = push(far.use_numpy, isolation="interpreter")
+    assert carried_by_loop(call)
+    pid, total = await call
+    assert (pid != os.getpid(), total) == (True, 3.0)
     assert refer(far.use_numpy) in carrier._refused
     carrier._refused.clear()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hybridrt.errors import NotPortableError, WorkerLostError
@@ -13,7 +13,7 @@ from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESUL
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.packing import Packed, pack
+from hybridrt.pool.isolates.packing import Packed, pack, pack_light
 from hybridrt.pool.isolates.reference import Reference
 from hybridrt.pool.isolates.wire import Message
 
@@ -49,21 +49,23 @@ class Carrier:
 
     Args:
         reference: The function.
-        crew: Lends the isolate.
-        on_crossing: Hears of what the call cost, in the worker thread; not of one that was lost.
+        crew: Lends the isolate. A loop that carries the call sets `isolate` itself, in the thread that alone
+            stops such calls.
+        on_crossing: Hears of what the call cost, where it has come back; not of one that was lost.
     """
 
-    __slots__ = ("_crew", "_isolate", "_lock", "_on_crossing", "_reference", "_stopped")
+    __slots__ = ("_lock", "_reference", "crew", "crossing", "isolate", "on_crossing", "stopped")
 
     def __init__(
-        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing], object] | None = None
+        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing | None], object] | None = None
     ) -> None:
         self._reference = reference
-        self._crew = crew
-        self._on_crossing = on_crossing
+        self.on_crossing = on_crossing
         self._lock = threading.Lock()
-        self._isolate: Isolate | None = None
-        self._stopped = False
+        self.isolate: Isolate | None = None
+        self.crew = crew
+        self.crossing: Crossing | None = None
+        self.stopped = False
 
     def stop(self) -> None:
         """Stop the call, if it can be; from any thread, at any time.
@@ -71,9 +73,9 @@ class Carrier:
         The lock keeps this from hitting a call of somebody else, to whom the isolate was lent next.
         """
         with self._lock:
-            self._stopped = True
-            if self._isolate is not None:
-                self._isolate.kill()
+            self.stopped = True
+            if self.isolate is not None:
+                self.isolate.kill()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the call.
@@ -86,31 +88,58 @@ class Carrier:
         wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         packed = self._pack(args, kwargs)
         message, cold = self._run(packed)
-        if message.status == REFUSED and self._crew is interpreters:
-            refuse(self._reference)
-            self._crew = processes
-            message, cold = self._run(packed)
-        if self._on_crossing is not None and message.status <= RAISED:
-            self._on_crossing(
-                Crossing(
-                    wall_ns=time.perf_counter_ns() - wall,
-                    host_cpu_ns=time.thread_time_ns() - cpu,
-                    child_wall_ns=message.wall_ns,
-                    child_cpu_ns=message.cpu_ns,
-                    bytes_out=packed.size,
-                    bytes_in=message.size,
-                    cold=cold,
-                )
-            )
-        return self._outcome(message)
+        self.crossed(
+            message, packed.size, time.perf_counter_ns() - wall, time.thread_time_ns() - cpu, cold=cold
+        )
+        return self.outcome(message)
 
-    def _pack(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Packed:
+    def complete(self, sent: bytes | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Run a call that somebody else has given an isolate.
+
+        Args:
+            sent: What that isolate has been sent; None ends the isolate and begins anew.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+
+        Raises:
+            BaseException: As calling does.
+        """
+        isolate = self.isolate
+        if sent is not None:
+            message, _ = self._run(Packed((sent,)), isolate)
+        else:
+            if isolate is not None:
+                self.let_go(isolate, fit=False)
+            message, _ = self._run(self._pack(args, kwargs))
+        return self.outcome(message)
+
+    def crossed(self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool) -> None:
+        """Note and tell what a call cost that returned or raised."""
+        if message.status > RAISED:
+            return
+        self.crossing = crossing = Crossing(
+            wall_ns=wall_ns,
+            host_cpu_ns=cpu_ns,
+            child_wall_ns=message.wall_ns,
+            child_cpu_ns=message.cpu_ns,
+            bytes_out=size,
+            bytes_in=message.size,
+            cold=cold,
+        )
+        if self.on_crossing is not None:
+            self.on_crossing(crossing)
+
+    def pack_light(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """Take a call apart whose arguments are light."""
+        return pack_light((tuple(self._reference), args, kwargs))
+
+    def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         try:
             return pack((tuple(self._reference), args, kwargs))
         except Exception as error:
             raise NotPortableError(self._culprit(args, kwargs, error)) from error
 
-    def _culprit(self, args: tuple[Any, ...], kwargs: dict[str, Any], error: Exception) -> str:
+    def _culprit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> str:
         """Say which argument cannot be packed."""
         for name, value in (*enumerate(args, 1), *kwargs.items()):
             try:
@@ -123,21 +152,22 @@ class Carrier:
                 )
         return f"the arguments of {self._reference} cannot be carried to another interpreter: {error}"
 
-    def _run(self, packed: Packed) -> tuple[Message, bool]:
+    def _run(self, packed: Packed, sent_to: Isolate | None = None) -> tuple[Message, bool]:
         """Run the packed call; return what came of it and whether the isolate was new.
 
-        An isolate that had ended before the call reached it is replaced.
+        An isolate that had ended before the call reached it is replaced. A function that does not work in
+        sub-interpreters goes on to a process.
         """
         new = 0
         while True:
-            isolate = self._lease()
+            isolate, sent, sent_to = sent_to or self._lease(), sent_to is not None, None
             cold = isolate.cold
             new += cold
             try:
-                message = isolate.run(packed)
+                message = isolate.run(packed, sent=sent)
             except BaseException as error:
-                self._let_go(isolate, fit=False)
-                if self._stopped:
+                self.let_go(isolate, fit=False)
+                if self.stopped:
                     raise self._cancelled() from None
                 if not isinstance(error, WorkerLostError):
                     raise
@@ -145,32 +175,36 @@ class Carrier:
                 if started or new == _ATTEMPTS:
                     break
             else:
-                self._let_go(isolate, fit=True)
-                return message, cold
+                self.let_go(isolate, fit=True)
+                if message.status != REFUSED or self.crew is not interpreters:
+                    return message, cold
+                refuse(self._reference)
+                self.crew, new = processes, 0
         raise WorkerLostError(f"{fate} in the middle of {self._reference}", started=started, exitcode=code)
 
     def _lease(self) -> Isolate:
-        isolate = self._crew.lease()
+        isolate = self.crew.lease()
         with self._lock:
-            if not self._stopped:
-                self._isolate = isolate
+            if not self.stopped:
+                self.isolate = isolate
                 return isolate
-        self._crew.give_back(isolate)
+        self.crew.give_back(isolate)
         raise self._cancelled()
 
-    def _let_go(self, isolate: Isolate, *, fit: bool) -> None:
+    def let_go(self, isolate: Isolate, *, fit: bool) -> None:
+        """Give an isolate back that the call had, or end it."""
         with self._lock:
-            self._isolate = None
-            fit = fit and not self._stopped
+            self.isolate = None
+            fit = fit and not self.stopped
         if fit:
-            self._crew.give_back(isolate)
+            self.crew.give_back(isolate)
         else:
-            self._crew.discard(isolate)
+            self.crew.discard(isolate)
 
     def _cancelled(self) -> asyncio.CancelledError:
         return asyncio.CancelledError(f"nobody waits for {self._reference} any more")
 
-    def _outcome(self, message: Message) -> Any:
+    def outcome(self, message: Message) -> Any:
         """Return the value, or raise what it says instead."""
         status, value = message.status, message.value
         if message.error is not None:

@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hybridrt.pool.isolates.packing import Packed, pack, unpack
+from hybridrt.pool.isolates.packing import SMALL, Packed, is_light, pack, pack_light, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
@@ -32,7 +32,7 @@ VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
 does not work in this interpreter, the function was not found, the arguments could not be put together,
 or the result could not be taken apart."""
 
-Reply = tuple[int, int, int, Packed]
+Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
 _inside = False
 
@@ -64,10 +64,13 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     wire = Wire(end)
     try:
         while True:
-            message = wire.receive()
+            message = wire.receive_light(SMALL) or wire.receive()
             status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
             del message  # an idle isolate keeps nothing of a call alive
-            wire.send(packed, status, wall_ns, cpu_ns)
+            if isinstance(packed, bytes):
+                wire.send_light(packed, status, wall_ns, cpu_ns)
+            else:
+                wire.send(packed, status, wall_ns, cpu_ns)
             del packed
     except WireClosedError:
         pass
@@ -117,7 +120,7 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
     spent = time.perf_counter_ns() - wall, clock() - cpu
     try:
-        return VALUE, *spent, pack(value)
+        return VALUE, *spent, pack_light(value) if is_light((value,)) else pack(value)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
 

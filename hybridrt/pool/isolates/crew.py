@@ -113,6 +113,24 @@ class Crew:
             self.discard(isolate)
         return self._start()
 
+    def lease_warm(self) -> Isolate | None:
+        """Return an idle isolate that has just run a call, or None; never waits for one."""
+        if not self._idle:
+            return None
+        with self._lock:
+            if not self._idle:
+                return None
+            leaves_at, isolate = self._idle[-1]
+            if isolate.cold or leaves_at - time.monotonic() <= self._idle_timeout - FRESH:
+                return None
+            self._idle.pop()
+            self._lent[isolate] = self._generation
+        return isolate
+
+    def wants_back(self, isolate: Isolate) -> bool:
+        """Tell whether a lent isolate, given back now, would stay."""
+        return self._lent.get(isolate) == self._generation
+
     def _start(self) -> Isolate:
         generation = self._generation
         isolate = self._make()

@@ -35,15 +35,20 @@ class Isolate:
             here.close()
             raise
 
-    def run(self, packed: Packed) -> Message:
+    def run(self, packed: Packed, *, sent: bool = False) -> Message:
         """Run a call and wait for what comes of it.
+
+        Args:
+            packed: The call.
+            sent: It is on its way already.
 
         Raises:
             WorkerLostError: The isolate ended.
         """
-        started = False
+        started = sent
         try:
-            self.wire.send(packed)
+            if not sent:
+                self.wire.send(packed)
             started = True
             message = self.wire.receive()
         except WireClosedError:

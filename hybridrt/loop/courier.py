@@ -1,0 +1,277 @@
+"""Light calls to isolates, carried by the loop itself.
+
+The way through a worker thread wakes four threads for a call: the worker, the isolate, the worker, the loop.
+Where arguments and result are light, the loop writes and reads some hundred bytes faster than it wakes
+anybody to do it, and two are left. All else takes the way through a thread: what is large, what takes long,
+an isolate that has to be started or is gone, and everything where the loop cannot be told what an isolate
+answers (there is no epoll but on Linux).
+
+Who sees to the reply of a call is who gets the courier's one token for it:
+
+    1. The loop writes the call, lays the token out, and arms the isolate's descriptor for one event.
+    2. The event comes: the loop takes the token, and reads.
+    3. Or it does not come for long, or the loop does not turn: the governor takes the token, disarms the
+       descriptor, and starts a thread that reads.
+
+    Taking is atomic, so exactly one of 2 and 3 does the rest. The isolate stays lent until then, so nobody
+    else's call can be awaited under its descriptor; and the loop asks for one event at a time, so it is
+    never told of one from before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+from contextlib import suppress
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.outlet import forget_closed
+from hybridrt.pool.call import Call
+from hybridrt.pool.errand import Errand, begin_errand, finish_errand
+from hybridrt.pool.isolates.child import REFUSED, VALUE
+from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.isolates.packing import LIGHT
+from hybridrt.pool.isolates.wire import Message, WireClosedError
+
+if TYPE_CHECKING:
+    from hybridrt.loop.isolated import IsolatedCall
+
+__all__ = ["Courier", "Replies", "replies_of", "send_out"]
+
+
+class Replies:
+    """Tells one loop when isolates answer.
+
+    The isolates' descriptors are in a set of their own, and the loop watches only that: a loop that watched
+    them itself might change them (uvloop makes them non-blocking), and would have to be told at each call.
+
+    Args:
+        loop: The loop, which runs in this thread.
+
+    Raises:
+        NotImplementedError: The loop watches no descriptors.
+        OSError: There are no descriptors left.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._ready = select.epoll()
+        self._once = select.EPOLLIN | select.EPOLLONESHOT
+        self._awaited: dict[int, Courier] = {}
+        loop.add_reader(self._ready.fileno(), self._arrived)
+
+    def expect(self, courier: Courier) -> None:
+        """Wait for one reply."""
+        descriptor = courier.descriptor
+        self._awaited[descriptor] = courier
+        try:
+            self._ready.modify(descriptor, self._once)
+        except FileNotFoundError:  # the first time
+            self._ready.register(descriptor, self._once)
+
+    def forget(self, courier: Courier) -> None:
+        """Wait for a reply no more; from any thread that has the courier's token."""
+        self._awaited.pop(courier.descriptor, None)
+        with suppress(OSError):
+            self._ready.unregister(courier.descriptor)
+
+    def _arrived(self) -> None:
+        for descriptor, _ in self._ready.poll(0, 1):
+            courier = self._awaited.pop(descriptor, None)
+            if courier is not None and courier.takes_token():
+                courier.arrive()
+
+
+class Courier(Errand):
+    """Carries one light call after the other to an isolate that it has been lent.
+
+    Args:
+        replies: Of the loop in whose thread everything happens but what says otherwise.
+        isolate: Warm and idle.
+    """
+
+    __slots__ = ("_cpu_ns", "_isolate", "_measured", "_replies", "_sent", "_token", "descriptor")
+
+    call: IsolatedCall
+
+    def __init__(self, replies: Replies, isolate: Isolate) -> None:
+        super().__init__()
+        self._replies = replies
+        self._isolate = isolate
+        self._token: list[None] = []
+        self.descriptor = isolate.wire.fileno()
+
+    @property
+    def name(self) -> str:
+        """Say that there is no thread."""
+        return "event loop"
+
+    def takes(self, call: Call) -> bool:
+        """Tell whether a queued call is as light, of the same loop, and for isolates of the same kind."""
+        if getattr(call, "replies", None) is not self._replies:
+            return False
+        return call.carrier.crew is self.call.carrier.crew  # type: ignore[attr-defined]  # it is one of ours
+
+    def set_out(self) -> None:
+        """Send the call, which has begun."""
+        call, clock = self.call, self.call.pool.interpreter.clock
+        measured = self._measured = call.line.is_measured
+        cpu = clock.cpu_ns() if measured else 0
+        self._sent: bytes | None = None
+        call.carrier.isolate = self._isolate
+        try:
+            sent = call.carrier.pack_light(call.args, call.kwargs)
+            self._isolate.wire.send_light(sent)
+            self._sent = sent
+            self._token.append(None)
+            self._replies.expect(self)
+        except Exception:  # a thread goes on, and says what is wrong
+            if self._sent is None or self.takes_token():
+                self._leave_loop()
+        if measured:
+            self._cpu_ns = clock.cpu_ns() - cpu
+
+    def takes_token(self) -> bool:
+        """Tell whether it is the caller's to see to the reply; True only once."""
+        try:
+            self._token.pop()
+        except IndexError:
+            return False
+        return True
+
+    def arrive(self) -> None:
+        """Take in what the isolate has answered, and carry the next call."""
+        call, line, carrier, isolate = self.call, self.call.line, self.call.carrier, self._isolate
+        clock, measured = call.pool.interpreter.clock, self._measured
+        cpu = clock.cpu_ns() if measured else 0
+        message = self._read()
+        if message is None:
+            return self._leave_loop()
+        call.wall_ns = clock.wall_ns() - call.started_ns
+        if measured:
+            line.cpu_ns = self._cpu_ns + clock.cpu_ns() - cpu
+        call.cpu_ns = line.cpu_ns
+        if message.status == VALUE and message.error is None:
+            call.value = message.value
+        else:
+            _note_outcome(call, message)
+        sent = self._sent
+        assert sent is not None
+        carrier.isolate = None
+        if finish_errand(self, call, goes_on=True) is None:
+            carrier.crew.give_back(isolate)
+            _close_if_last(call)
+        else:
+            self.set_out()
+        if measured:
+            carrier.crossed(message, len(sent), call.wall_ns, call.cpu_ns, cold=False)
+            line.came_back(carrier.crossing)
+        else:
+            if carrier.on_crossing is not None:
+                carrier.on_crossing(None)
+            line.came_again(message.wall_ns)
+        LoopCall.settle(call)
+        del call  # an error's traceback holds this frame
+
+    def _read(self) -> Message | None:
+        """Read the reply; None if it is a thread's to see to."""
+        carrier, wire = self.call.carrier, self._isolate.wire
+        if carrier.stopped or not carrier.crew.wants_back(self._isolate):
+            return None
+        try:
+            message = wire.receive_light(LIGHT)
+        except WireClosedError:
+            return None
+        if message is None or message.status != REFUSED:
+            return message
+        self._sent = None  # to be sent to another kind of isolate
+        return None
+
+    def hand_over(self) -> None:
+        """Let a thread wait for the reply, if nobody has heard of it yet; from any thread."""
+        if not self.takes_token():
+            return
+        self._replies.forget(self)
+        if not self._start_thread():
+            self._token.append(None)
+            self._replies.expect(self)
+
+    def _leave_loop(self) -> None:
+        """Let a thread do the rest: wait, unpack what is large, find out what has become of an isolate."""
+        if not self._start_thread():  # the program ends, or has too many
+            self._complete()
+
+    def _start_thread(self) -> bool:
+        return _in_thread(self._complete)
+
+    def _complete(self) -> None:
+        call = self.call
+        try:
+            call.value = call.carrier.complete(self._sent, call.args, call.kwargs)
+        except BaseException as error:
+            call.error = error
+        call.wall_ns = call.pool.crew.wall_ns() - call.started_ns
+        try:
+            finish_errand(self, call, goes_on=False)
+        finally:
+            call.deliver()
+        if call.pool.crew.stopping():
+            call.pool.crew.gone()
+        del call  # an error's traceback holds this frame
+
+
+def send_out(call: IsolatedCall, replies: Replies) -> bool:
+    """Let the loop carry a call if it may start at once and an isolate is warm; else do nothing."""
+    crew = call.carrier.crew
+    isolate = None if call.pool.queued else crew.lease_warm()
+    if isolate is None:
+        return False
+    courier = Courier(replies, isolate)
+    if begin_errand(courier, call):
+        courier.set_out()
+        return True
+    crew.give_back(isolate)
+    return False
+
+
+def _note_outcome(call: IsolatedCall, message: Message) -> None:
+    try:
+        call.value = call.carrier.outcome(message)
+    except BaseException as error:
+        call.error = error
+    del call, message  # an error's traceback holds this frame
+
+
+def _close_if_last(call: IsolatedCall) -> None:
+    """See to a pool that may have ended with this call: closing it takes long."""
+    crew = call.pool.crew
+    if crew.stopping() and not _in_thread(crew.gone):
+        crew.gone()
+
+
+def _in_thread(work: Any) -> bool:
+    try:
+        Thread(target=work, name="hybridrt-courier", daemon=True).start()
+    except RuntimeError:
+        return False
+    return True
+
+
+_replies: dict[asyncio.AbstractEventLoop, Replies | None] = {}
+
+
+def replies_of(loop: asyncio.AbstractEventLoop) -> Replies | None:
+    """Return what tells the running loop of replies, or None where nothing can."""
+    if loop not in _replies:
+        forget_closed(_replies)
+        try:
+            _replies[loop] = Replies(loop)
+        except (AttributeError, NotImplementedError, OSError):
+            _replies[loop] = None
+    return _replies[loop]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_replies.clear)

@@ -1,0 +1,48 @@
+"""A stint: what is taken from the queue at once, and what it holds until it has ended."""
+
+from __future__ import annotations
+
+from hybridrt.pool.call import Call
+from hybridrt.pool.permits import NONE
+
+__all__ = ["Stint"]
+
+
+class Stint:
+    """Whoever sees to a call: a worker, which is a thread, or an errand, which needs none.
+
+    Attributes:
+        serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with
+            the lock held only.
+        deserted: Nobody waits for its call any more.
+        call: The call that runs now; the innermost one where calls help each other.
+    """
+
+    __slots__ = ("call", "deserted", "permit", "resolves", "serving", "waits")
+
+    def __init__(self) -> None:
+        self.serving = self.waits = self.resolves = self.deserted = False
+        self.permit = NONE
+        self.call: Call | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of what runs the call, in the statistics."""
+        raise NotImplementedError
+
+    @property
+    def bearer(self) -> str:
+        """The same in a sentence."""
+        raise NotImplementedError
+
+    def position(self) -> str:
+        """Say where the call stands."""
+        raise NotImplementedError
+
+    def leave_behind(self) -> bool:
+        """Let the interpreter exit without waiting for the call; return whether it would have waited."""
+        raise NotImplementedError
+
+    def cpu_so_far(self) -> int | None:
+        """Return the CPU nanoseconds of the call that runs; None where that cannot be read."""
+        raise NotImplementedError
