@@ -183,7 +183,7 @@ class RunningCall:
         age: Seconds since it started.
         cpu: CPU seconds so far; None where threads have no readable CPU clock.
         abandoned: True when nobody waits for its result any more.
-        thread: Name of its thread.
+        thread: Name of its thread; "event loop" of a call in an isolate that no thread waits for.
     """
 
     name: str

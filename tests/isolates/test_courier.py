@@ -8,7 +8,6 @@ import select
 import signal
 import threading
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import psutil
@@ -20,7 +19,6 @@ from hybridrt.loop.courier import replies_of
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.packing import LIGHT
-from hybridrt.pool.pool import Pool
 from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE, eventually
 
@@ -63,6 +61,7 @@ async def test_a_light_call_is_carried_by_the_loop_and_wakes_no_worker(
     call = push(far.add, 40, 2, isolation=isolation)
     assert carried_by_loop(call)
     assert [row.thread for row in runtime.statistics().running] == ["event loop"]
+    assert not call.pool.governor.parked
     assert await call == 42
     statistics = runtime.statistics()
     assert (statistics.submitted, statistics.completed) == (started + 1, started + 1)
@@ -308,18 +307,22 @@ def _until(condition: Any) -> None:
     raise TimeoutError("expected the condition to come true, it did not")
 
 
-def test_a_loop_that_is_closed_with_a_call_under_way_leaves_nothing_behind(isolation: Isolation) -> None:
+def test_a_loop_that_is_closed_with_a_call_under_way_leaves_nothing_behind(
+    far_gate: FarGate, isolation: Isolation
+) -> None:
     async def leave() -> Any:
-        await lighten(far.add, isolation)
-        return push(far.add, 1, isolation=isolation)
+        await lighten(far.hold, isolation)
+        return far_gate.push(isolation=isolation)
 
     loop = asyncio.new_event_loop()
     call = loop.run_until_complete(leave())
-    assert carried_by_loop(call)
     loop.close()
+    assert carried_by_loop(call)
+    asyncio.run(far_gate.entered())
+    asyncio.run(far_gate.release())
     _until(lambda: not call.pool.crew.errands)
+    _until(lambda: call.line.crew.gate.active == 0)
     assert not call.pool.is_active()
-    assert call.line.crew.gate.active == 0
 
 
 async def test_shutting_the_executor_down_on_the_loop_itself_does_not_wait_for_the_loop() -> None:
@@ -363,36 +366,3 @@ async def test_a_loop_that_watches_no_descriptors_leaves_all_calls_to_threads(
     call = push(far.add, 1)
     assert not carried_by_loop(call)
     assert await call == 2
-
-
-# ---------------------------------------------------------------------- races
-
-
-@pytest.mark.race
-async def test_the_loop_and_a_thread_that_takes_over_deliver_a_call_once(isolation: Isolation) -> None:
-    await lighten(far.add, isolation)
-    for number in range(4):
-        call = push(far.add, number, isolation=isolation)
-        errand = next(iter(call.pool.crew.errands), None)
-        thread = threading.Thread(target=errand.hand_over if errand is not None else int)
-        thread.start()
-        assert await call == number + 1
-        thread.join()
-        await eventually(partial(_is_at_rest, call.pool))
-    assert call.line.crew.gate.active == 0
-
-
-def _is_at_rest(pool: Pool) -> bool:
-    return not pool.is_active()
-
-
-@pytest.mark.race
-async def test_stopping_a_call_that_comes_back_never_stops_another_one() -> None:
-    await lighten(far.add)
-    calls = [push(far.add, number) for number in range(4)]
-    for call in calls[::2]:
-        call.abandon_on_cancel = True
-        call.cancel()
-    assert [await call for call in calls[1::2]] == [2, 4]
-    await eventually(lambda: not calls[0].pool.is_active())
-    assert crew.processes.gate.active == 0
