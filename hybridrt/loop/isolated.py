@@ -27,11 +27,11 @@ _LINES_MAX = 256
 """Functions whose lines are kept; programs that make functions could have any number."""
 _ENOUGH, _PAUSE = 3, 16
 """Brief calls in a row after which the loop carries the next, and how many more after one that was not."""
-_OFTEN = 8
-"""One in so many calls that the loop carries is measured."""
+_FIRST, _OFTEN = 16, 8
+"""Calls in a row that are measured, and one in so many of those that the loop carries after them."""
 _BRIEF_NS = 5_000_000
 """A longer call loses little by the way through a thread."""
-_HANDLING_NS = 250_000
+_HANDLING_NS = 500_000
 """CPU time for carrying a call there and back, above which it is too much for a loop."""
 
 
@@ -141,11 +141,11 @@ class Line:
             self._came_back(brief=False)
         else:
             self._brief += 1
-            self.is_measured = not self._brief % _OFTEN
+            self.is_measured = not self._brief % _OFTEN  # the first ones come back measured
 
     def _came_back(self, *, brief: bool) -> None:
         self._brief = self._brief + 1 if brief else -_PAUSE
-        self.is_measured = not self._brief % _OFTEN
+        self.is_measured = self._brief < _FIRST or not self._brief % _OFTEN
         self.replies = replies_of(self._loop) if self._brief >= _ENOUGH else None
 
 

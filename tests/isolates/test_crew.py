@@ -106,6 +106,22 @@ def test_an_isolate_that_came_back_a_moment_ago_is_not_asked(
     assert lease(lending) is isolate
 
 
+def test_a_loop_is_lent_only_what_is_warm_and_alive(lending: Crew, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "FRESH", 0.0)
+    assert lending.lease_warm() is None
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    assert lending.lease_warm() is None
+    isolate.cold = isolate.alive = False
+    assert lending.lease_warm() is None
+    isolate.alive = True
+    assert lending.lease_warm() is isolate
+    assert lending.wants_back(isolate)
+    lending.close()
+    assert not lending.wants_back(isolate)
+    lending.give_back(isolate)
+
+
 def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(lending: Crew) -> None:
     idle, lent = lease(lending), lease(lending)
     lending.give_back(idle)

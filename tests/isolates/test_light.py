@@ -109,3 +109,13 @@ async def test_all_of_them_are_counted(runtime: Runtime, monkeypatch: pytest.Mon
 def _isolate_calls(runtime: Runtime) -> int:
     placements = [row.placement for row in runtime.statistics().functions if row.placement is not None]
     return sum(placement.isolate_calls for placement in placements)
+
+
+async def test_the_first_calls_are_all_measured_so_that_a_trial_knows_them() -> None:
+    line = await lighten(far.add)
+    line.came_back(None)
+    for _ in range(isolated._PAUSE + isolated._FIRST):
+        assert line.is_measured
+        line.came_back(crossing())
+    line.came_back(crossing())
+    assert not line.is_measured

@@ -56,8 +56,7 @@ async def test_stopping_a_call_that_comes_back_never_stops_another_one() -> None
         call.abandon_on_cancel = True
         call.cancel()
     assert [await call for call in calls[1::2]] == [2, 4]
-    await eventually(lambda: not calls[0].pool.is_active())
-    assert crew.processes.gate.active == 0
+    await eventually(partial(_is_at_rest, calls[0]))
 
 
 async def test_calls_of_two_loops_that_share_isolates_all_come_back(isolation: Isolation) -> None:

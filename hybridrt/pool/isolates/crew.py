@@ -108,24 +108,27 @@ class Crew:
                     break
                 leaves_at, isolate = self._idle.pop()
                 self._lent[isolate] = self._generation
-            if leaves_at - time.monotonic() > self._idle_timeout - FRESH or isolate.is_alive():
+            if self._is_fresh(leaves_at) or isolate.is_alive():
                 return isolate
             self.discard(isolate)
         return self._start()
 
     def lease_warm(self) -> Isolate | None:
-        """Return an idle isolate that has just run a call, or None; never waits for one."""
+        """Return a living isolate that is idle and has run a call, or None; never waits for one."""
         if not self._idle:
             return None
         with self._lock:
             if not self._idle:
                 return None
             leaves_at, isolate = self._idle[-1]
-            if isolate.cold or leaves_at - time.monotonic() <= self._idle_timeout - FRESH:
+            if isolate.cold or not (self._is_fresh(leaves_at) or isolate.is_alive()):
                 return None
             self._idle.pop()
             self._lent[isolate] = self._generation
         return isolate
+
+    def _is_fresh(self, leaves_at: float) -> bool:
+        return leaves_at - time.monotonic() > self._idle_timeout - FRESH
 
     def wants_back(self, isolate: Isolate) -> bool:
         """Tell whether a lent isolate, given back now, would stay."""
