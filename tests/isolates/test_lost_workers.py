@@ -19,7 +19,7 @@ from hybridrt.pool.isolates.process import WorkerProcess
 from tests.loop.support import eventually
 
 from . import far
-from .support import FarGate, push, run_isolated
+from .support import FarGate, lighten, push, run_isolated
 
 pytestmark = [
     pytest.mark.slow,
@@ -78,6 +78,16 @@ async def test_a_timeout_kills_the_worker(far_gate: FarGate) -> None:
         await held
     await asyncio.to_thread(victim.wait, 30.0)
     assert await run_isolated(far.add, 1) == 2
+
+
+async def test_abandoning_calls_that_the_loop_carries_or_has_queued_hits_no_other_call() -> None:
+    await lighten(far.add)
+    calls = [push(far.add, number) for number in range(4)]
+    for call in calls[::2]:
+        call.abandon_on_cancel = True
+        call.cancel()
+    assert [await call for call in calls[1::2]] == [2, 4]
+    await eventually(lambda: not calls[0].pool.is_active() and not processes.gate.active)
 
 
 async def test_cancelling_kills_the_worker_where_the_call_may_be_abandoned(far_gate: FarGate) -> None:

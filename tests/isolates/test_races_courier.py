@@ -49,16 +49,6 @@ async def test_the_loop_and_a_thread_that_takes_over_deliver_a_call_once(isolati
         await eventually(partial(_is_at_rest, call))
 
 
-async def test_stopping_a_call_that_comes_back_never_stops_another_one() -> None:
-    await lighten(far.add)
-    calls = [push(far.add, number) for number in range(4)]
-    for call in calls[::2]:
-        call.abandon_on_cancel = True
-        call.cancel()
-    assert [await call for call in calls[1::2]] == [2, 4]
-    await eventually(partial(_is_at_rest, calls[0]))
-
-
 async def test_calls_of_two_loops_that_share_isolates_all_come_back(isolation: Isolation) -> None:
     async def some() -> Any:
         await lighten(far.echo, isolation)
