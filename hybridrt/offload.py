@@ -169,7 +169,7 @@ class Offloaded(Generic[P, R]):
         placing, size = self._placing, measure(args, kwargs)
         assert placing is not None
         spot = placing.spot(size)
-        if not self._special and placing.waits_for_turn(port, spot, size):
+        if spot.inline and not self._special and placing.waits_for_turn(port, spot, size):
             room = spot.longest_ns + HANDLING_NS
             await port.turn.wait(room)
             value = placing.run_inline(port, args, kwargs, room)

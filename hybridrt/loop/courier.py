@@ -31,7 +31,7 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.pool.call import Call
 from hybridrt.pool.errand import Errand, begin_errand, finish_errand
-from hybridrt.pool.isolates.child import REFUSED, VALUE
+from hybridrt.pool.isolates.child import REFUSED, UNMEASURED, VALUE
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.packing import LIGHT
 from hybridrt.pool.isolates.wire import Message, WireClosedError
@@ -123,7 +123,7 @@ class Courier(Errand):
         call.carrier.isolate = self._isolate
         try:
             sent = call.carrier.pack_light(call.args, call.kwargs)
-            self._isolate.wire.send_light(sent)
+            self._isolate.wire.send_light(sent, 0 if measured else UNMEASURED)
             self._sent = sent
             self._token.append(None)
             self._replies.expect(self)
@@ -162,7 +162,9 @@ class Courier(Errand):
         carrier.isolate = None
         if finish_errand(self, call, goes_on=True) is None:
             carrier.crew.give_back(isolate)
-            _close_if_last(call)
+            crew = call.pool.crew
+            if crew.stopping() and not _in_thread(crew.gone):  # closing what was used takes long
+                crew.gone()
         else:
             self.set_out()
         if measured:
@@ -242,13 +244,6 @@ def _note_outcome(call: IsolatedCall, message: Message) -> None:
     except BaseException as error:
         call.error = error
     del call, message  # an error's traceback holds this frame
-
-
-def _close_if_last(call: IsolatedCall) -> None:
-    """See to a pool that may have ended with this call: closing it takes long."""
-    crew = call.pool.crew
-    if crew.stopping() and not _in_thread(crew.gone):
-        crew.gone()
 
 
 def _in_thread(work: Any) -> bool:

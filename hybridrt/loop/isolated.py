@@ -110,7 +110,7 @@ class Line:
         pool = port.pool
         self.fn, self.isolation = fn, isolation
         self.reference = refer(fn)
-        self.named = find(self.reference.module, self.reference.qualname)
+        self.named = find(self.reference)
         self.crew = crew = crew_for(self.reference, isolation)
         self.gates = (crew.gate,)
         self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
@@ -126,7 +126,7 @@ class Line:
         """Tell whether the function still has its name, its profile and its crew."""
         reference = self.reference
         return (
-            find(reference.module, reference.qualname) is self.named
+            find(reference) is self.named
             and self.profile.owner is not None
             and crew_for(reference, self.isolation) is self.crew
         )

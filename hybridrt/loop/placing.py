@@ -167,10 +167,9 @@ class Placing:
                 self.overruns.note(wall_ns, calls, pauses=self.forced is None)
 
     def waits_for_turn(self, port: Port, spot: Spot, size: Size) -> bool:
-        """Tell whether the call would have run on the loop if the turn had had room for it."""
+        """Tell whether a call that may run on the loop would have, if the turn had had room for it."""
         return (
-            spot.inline
-            and size is not None
+            size is not None
             and size[0] <= self._largest
             and size[1] <= self._largest_number
             and not self.overruns.left

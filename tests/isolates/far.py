@@ -162,3 +162,7 @@ def raise_stop_iteration() -> None:
 
 def make_bytes(size: int) -> bytes:
     return bytes(size)
+
+
+def compute() -> int:
+    return sum(range(10_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,7 +14,7 @@ from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESUL
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.packing import Packed, pack, pack_light
+from hybridrt.pool.isolates.packing import Packed, pack
 from hybridrt.pool.isolates.reference import Reference
 from hybridrt.pool.isolates.wire import Message
 
@@ -131,7 +132,7 @@ class Carrier:
 
     def pack_light(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Take a call apart whose arguments are light."""
-        return pack_light((tuple(self._reference), args, kwargs))
+        return pickle.dumps((tuple(self._reference), args, kwargs), 5)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         try:

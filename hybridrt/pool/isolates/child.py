@@ -9,6 +9,7 @@ parent is gone.
 from __future__ import annotations
 
 import os
+import pickle
 import select
 import signal
 import socket
@@ -19,18 +20,21 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hybridrt.pool.isolates.packing import SMALL, Packed, is_light, pack, pack_light, unpack
+from hybridrt.pool.isolates.packing import SMALL, Packed, is_light, pack, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
 __all__ = [
-    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "inside", "serve_process", "serve_thread",
+    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE", "inside", "serve_process",
+    "serve_thread",
 ]  # fmt: skip
 
 VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
 """What a reply holds: the value; the exception and its traceback; or the reason, as text, why a module
 does not work in this interpreter, the function was not found, the arguments could not be put together,
 or the result could not be taken apart."""
+UNMEASURED = 1
+"""What a call says whose CPU time nobody wants to know."""
 
 Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
@@ -65,7 +69,8 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     try:
         while True:
             message = wire.receive_light(SMALL) or wire.receive()
-            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
+            reads = _no_time if message.status == UNMEASURED else clock
+            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, reads)
             del message  # an idle isolate keeps nothing of a call alive
             if isinstance(packed, bytes):
                 wire.send_light(packed, status, wall_ns, cpu_ns)
@@ -120,9 +125,13 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
     spent = time.perf_counter_ns() - wall, clock() - cpu
     try:
-        return VALUE, *spent, pack_light(value) if is_light((value,)) else pack(value)
+        return VALUE, *spent, pickle.dumps(value, 5) if is_light((value,)) else pack(value)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
+
+
+def _no_time() -> int:
+    return 0
 
 
 def _excuse(status: int, error: BaseException) -> Reply:

@@ -147,7 +147,7 @@ class Crew:
             stays = self._lent.pop(isolate, None) == self._generation
             if stays:
                 self._idle.append((time.monotonic() + self._idle_timeout, isolate))
-                stays = self._reaps_locked()
+                stays = self._reaper is not None or self._starts_reaper_locked()
         if not stays:
             self._end([isolate])
 
@@ -187,10 +187,8 @@ class Crew:
 
     # ------------------------------------------------------------------ idle ones leave
 
-    def _reaps_locked(self) -> bool:
+    def _starts_reaper_locked(self) -> bool:
         """See to it that idle isolates leave in time; return False where no thread can be started."""
-        if self._reaper is not None:
-            return True
         reaper = threading.Thread(target=self._reap, name="hybridrt-isolates", daemon=True)
         try:
             reaper.start()

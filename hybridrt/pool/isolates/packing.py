@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["LIGHT", "SMALL", "Packed", "Reader", "is_light", "is_light_call", "pack", "pack_light", "unpack"]
+__all__ = ["LIGHT", "SMALL", "Packed", "Reader", "is_light", "is_light_call", "pack", "unpack"]
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 SMALL = 1 << 16
@@ -118,7 +118,7 @@ def pack(value: Any) -> Packed:
 
 
 def is_light(values: Collection[Any]) -> bool:
-    """Tell whether packing the values takes microseconds and runs nobody's code.
+    """Tell whether pickling the values takes microseconds and runs nobody's code.
 
     True of some dozens of numbers and short texts, in lists and dictionaries or not, and of nothing else.
     """
@@ -151,11 +151,6 @@ def _room_beside(values: Collection[Any], left: int) -> int:
         if left < 0:
             break
     return left
-
-
-def pack_light(value: Any) -> bytes:
-    """Take an object apart that is light all the way down, in one piece."""
-    return pickle.dumps(value, 5)
 
 
 def unpack(stream: Piece | Reader, buffers: Sequence[Any] = ()) -> Any:
