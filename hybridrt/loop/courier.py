@@ -23,16 +23,17 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.pool.call import Call
 from hybridrt.pool.errand import Errand, begin_errand, finish_errand
-from hybridrt.pool.isolates.child import REFUSED, UNMEASURED, VALUE
-from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.isolates.child import LIGHT_VALUE, UNMEASURED
 from hybridrt.pool.isolates.packing import LIGHT
 from hybridrt.pool.isolates.wire import Message, WireClosedError
 
@@ -85,23 +86,20 @@ class Replies:
 
 
 class Courier(Errand):
-    """Carries one light call after the other to an isolate that it has been lent.
+    """Carries one light call after the other.
 
     Args:
         replies: Of the loop in whose thread everything happens but what says otherwise.
-        isolate: Warm and idle.
     """
 
     __slots__ = ("_cpu_ns", "_isolate", "_measured", "_replies", "_sent", "_token", "descriptor")
 
     call: IsolatedCall
 
-    def __init__(self, replies: Replies, isolate: Isolate) -> None:
+    def __init__(self, replies: Replies) -> None:
         super().__init__()
         self._replies = replies
-        self._isolate = isolate
         self._token: list[None] = []
-        self.descriptor = isolate.wire.fileno()
 
     @property
     def name(self) -> str:
@@ -115,21 +113,26 @@ class Courier(Errand):
         return call.carrier.crew is self.call.carrier.crew  # type: ignore[attr-defined]  # it is one of ours
 
     def set_out(self) -> None:
-        """Send the call, which has begun."""
-        call, clock = self.call, self.call.pool.interpreter.clock
+        """Send the call, which has begun, to an isolate that is lent now, when it has its place."""
+        call, carrier, clock = self.call, self.call.carrier, self.call.pool.interpreter.clock
         measured = self._measured = call.line.is_measured
         cpu = clock.cpu_ns() if measured else 0
         self._sent: bytes | None = None
-        call.carrier.isolate = self._isolate
         try:
-            sent = call.carrier.pack_light(call.args, call.kwargs)
-            self._isolate.wire.send_light(sent, 0 if measured else UNMEASURED)
-            self._sent = sent
+            sent = carrier.pack_light(call.args, call.kwargs)
+            isolate = carrier.crew.lease_warm()
+            if isolate is None:
+                return self._leave_loop()
+            carrier.isolate = self._isolate = isolate
+            isolate.wire.send_light(sent, 0 if measured else UNMEASURED)
+            self._sent, self.descriptor = sent, isolate.wire.fileno()
             self._token.append(None)
             self._replies.expect(self)
-        except Exception:  # a thread goes on, and says what is wrong
+        except BaseException as error:  # a thread goes on, and says what is wrong
             if self._sent is None or self.takes_token():
                 self._leave_loop()
+            if not isinstance(error, Exception):
+                raise
         if measured:
             self._cpu_ns = clock.cpu_ns() - cpu
 
@@ -143,52 +146,47 @@ class Courier(Errand):
 
     def arrive(self) -> None:
         """Take in what the isolate has answered, and carry the next call."""
-        call, line, carrier, isolate = self.call, self.call.line, self.call.carrier, self._isolate
+        call, line, carrier, sent = self.call, self.call.line, self.call.carrier, self._sent
         clock, measured = call.pool.interpreter.clock, self._measured
         cpu = clock.cpu_ns() if measured else 0
         message = self._read()
-        if message is None:
+        if message is None or sent is None:
             return self._leave_loop()
+        call.value, call.error = message.value, message.error
         call.wall_ns = clock.wall_ns() - call.started_ns
         if measured:
             line.cpu_ns = self._cpu_ns + clock.cpu_ns() - cpu
         call.cpu_ns = line.cpu_ns
-        if message.status == VALUE and message.error is None:
-            call.value = message.value
-        else:
-            _note_outcome(call, message)
-        sent = self._sent
-        assert sent is not None
-        carrier.isolate = None
-        if finish_errand(self, call, goes_on=True) is None:
-            carrier.crew.give_back(isolate)
-            crew = call.pool.crew
-            if crew.stopping() and not _in_thread(crew.gone):  # closing what was used takes long
-                crew.gone()
-        else:
-            self.set_out()
-        if measured:
-            carrier.crossed(message, len(sent), call.wall_ns, call.cpu_ns, cold=False)
-            line.came_back(carrier.crossing)
-        else:
-            if carrier.on_crossing is not None:
-                carrier.on_crossing(None)
-            line.came_again(message.wall_ns)
-        LoopCall.settle(call)
-        del call  # an error's traceback holds this frame
+        try:
+            carrier.isolate = None
+            # Back before the place of the call, so that whoever gets that finds it.
+            if not carrier.crew.keep(self._isolate):
+                _at_leisure(partial(carrier.crew.end, self._isolate))
+            if finish_errand(self, call, goes_on=True) is not None:
+                self.set_out()
+            elif call.pool.crew.stopping():
+                _at_leisure(call.pool.crew.gone)
+            if measured:
+                carrier.crossed(message, len(sent), call.wall_ns, call.cpu_ns, cold=False)
+                line.came_back(carrier.crossing)
+            else:
+                if carrier.on_crossing is not None:
+                    carrier.on_crossing(None)
+                line.came_again(message.wall_ns)
+        finally:
+            LoopCall.settle(call)
 
     def _read(self) -> Message | None:
         """Read the reply; None if it is a thread's to see to."""
-        carrier, wire = self.call.carrier, self._isolate.wire
-        if carrier.stopped or not carrier.crew.wants_back(self._isolate):
-            return None
         try:
-            message = wire.receive_light(LIGHT)
+            if not self.call.carrier.stopped:
+                return self._isolate.wire.receive_light(LIGHT, LIGHT_VALUE)
         except WireClosedError:
-            return None
-        if message is None or message.status != REFUSED:
-            return message
-        self._sent = None  # to be sent to another kind of isolate
+            pass
+        except BaseException:  # Ctrl-C
+            self._sent = None  # who knows how much has been read: a thread begins anew
+            self._leave_loop()
+            raise
         return None
 
     def hand_over(self) -> None:
@@ -226,27 +224,22 @@ class Courier(Errand):
 
 def send_out(call: IsolatedCall, replies: Replies) -> bool:
     """Let the loop carry a call if it may start at once and an isolate is warm; else do nothing."""
-    crew = call.carrier.crew
-    isolate = None if call.pool.queued else crew.lease_warm()
-    if isolate is None:
+    if call.pool.queued or not call.carrier.crew.has_warm():
         return False
-    courier = Courier(replies, isolate)
-    if begin_errand(courier, call):
-        courier.set_out()
-        return True
-    crew.give_back(isolate)
-    return False
+    courier = Courier(replies)
+    if not begin_errand(courier, call):
+        return False
+    courier.set_out()
+    return True
 
 
-def _note_outcome(call: IsolatedCall, message: Message) -> None:
-    try:
-        call.value = call.carrier.outcome(message)
-    except BaseException as error:
-        call.error = error
-    del call, message  # an error's traceback holds this frame
+def _at_leisure(work: Callable[[], object]) -> None:
+    """Have something done that takes too long for a loop."""
+    if not _in_thread(work):
+        work()
 
 
-def _in_thread(work: Any) -> bool:
+def _in_thread(work: Callable[[], object]) -> bool:
     try:
         Thread(target=work, name="hybridrt-courier", daemon=True).start()
     except RuntimeError:

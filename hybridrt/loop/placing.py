@@ -47,17 +47,18 @@ class Spot(Figures):
         carried_cold: Calls for which an isolate was started; their times tell nothing.
         inline: They may run on the loop.
         standing: Where they run, and why.
+        judged_at: Calls measured or carried when that was decided last.
         retried_at: `standing.again_at` of the last time when the other place was tried again.
     """
 
-    __slots__ = ("carried_cold", "inline", "key", "retried_at", "standing")
+    __slots__ = ("carried_cold", "inline", "judged_at", "key", "retried_at", "standing")
 
     def __init__(self, key: int, standing: Standing) -> None:
         super().__init__()
         self.key = key
         self.standing = standing
         self.inline = False
-        self.retried_at = 0
+        self.judged_at = self.retried_at = 0
         self.carried_cold = 0
 
     @property
@@ -226,10 +227,10 @@ class Placing:
         self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing | None
     ) -> None:
         """Take in what it cost to carry a call to an isolate and back; None: that was not measured."""
-        if crossing is None:
-            spot.carried += 1
-            return
         with patiently(self._lock):
+            if crossing is None:
+                spot.carried += 1
+                return
             if crossing.cold:
                 spot.carried_cold += 1
                 return
@@ -252,8 +253,9 @@ class Placing:
     def _judge(self, spot: Spot, size: Size, port: Port, profile: Profile) -> None:
         """Choose anew for a size; the lock is held."""
         seen = spot.measured + spot.carried
-        if self.forced is not None or (seen > _OFTEN and seen % _OFTEN):
+        if self.forced is not None or _OFTEN < seen < spot.judged_at + _OFTEN:
             return
+        spot.judged_at = seen
         interpreter = port.pool.interpreter
         machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
         spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)

@@ -106,6 +106,8 @@ def not_started(worker: Worker) -> list[Call]:
         if pool.crew.workers:
             pool.dispatch_to_idle_locked()
             return []
+        if pool.crew.errands:  # each of them dispatches when it ends
+            return []
         lost = _take_queued(pool)
         hired = _cancel(pool, lost)
     for call in lost:

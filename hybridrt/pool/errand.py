@@ -68,7 +68,9 @@ def begin_errand(errand: Errand, call: Call) -> bool:
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:
-        if pool.refusal is not None or pool.queued or not pool.admits_at_once_locked(call):
+        if pool.refusal is not None or pool.queued or pool.governor.error is not None:
+            return False
+        if not pool.admits_at_once_locked(call):
             return False
         pool.tally.submitted += 1
         _begin_locked(pool, errand, call)

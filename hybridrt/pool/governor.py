@@ -175,8 +175,12 @@ class Governor:
             self.error = repr(error)
             self.interpreter.permits.lifted = True
             self.interpreter.shield.rest_locked()
-            hired = [worker for pool in list(self.interpreter.pools) for worker in pool.dispatch_locked()]
+            pools = list(self.interpreter.pools)
+            hired = [worker for pool in pools for worker in pool.dispatch_locked()]
+            errands = [errand for pool in pools for errand in pool.crew.errands]
         start(hired)
+        for errand in errands:  # nobody would see to those whose loops stand still
+            errand.hand_over()
 
     def turn(self) -> float | None:
         """Do one step and return the seconds until the next, or None to park."""

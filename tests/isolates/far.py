@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from contextvars import ContextVar
 from typing import Any
@@ -166,3 +167,28 @@ def make_bytes(size: int) -> bytes:
 
 def compute() -> int:
     return sum(range(10_000))
+
+
+class Marked:
+    """Knows which thread has put it together."""
+
+    rebuilt_in = 0
+
+    def __setstate__(self, state: object) -> None:
+        self.rebuilt_in = threading.get_ident()
+
+    def __getstate__(self) -> object:
+        return "state"
+
+
+def make_marked() -> Marked:
+    return Marked()
+
+
+def refuse_late(path: str) -> int:
+    """Say where it runs, and fail in sub-interpreters as an extension does that refuses them."""
+    with open(path, "a", encoding="ascii") as file:
+        file.write("x")
+    if "_interpreters" in sys.modules and interpreter_id():
+        raise ImportError("module x does not support loading in subinterpreters")
+    return os.getpid()

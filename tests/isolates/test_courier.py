@@ -13,9 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from hybridrt import OffloadTimeoutError, Runtime, RuntimeClosedError, WorkerLostError
-from hybridrt.loop import courier, isolated
-from hybridrt.loop.courier import replies_of
+from hybridrt import NotPortableError, OffloadTimeoutError, Runtime, RuntimeClosedError, WorkerLostError
+from hybridrt.loop import isolated
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.packing import LIGHT
@@ -100,6 +99,24 @@ async def test_a_large_result_is_read_by_a_thread(isolation: Isolation) -> None:
     assert not carried_by_loop(push(far.make_bytes, 1, isolation=isolation))
 
 
+async def test_a_result_of_a_class_is_put_together_by_a_thread(isolation: Isolation) -> None:
+    await lighten(far.make_marked, isolation)
+    call = push(far.make_marked, isolation=isolation)
+    assert carried_by_loop(call)
+    assert (await call).rebuilt_in != threading.get_ident()
+
+
+async def test_an_argument_that_cannot_be_packed_after_all_is_told_and_costs_no_isolate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await lighten(far.echo)
+    idle = crew.processes.isolates()
+    monkeypatch.setattr(isolated, "is_light_call", lambda args, kwargs: True)
+    with pytest.raises(NotPortableError, match=r"argument 1 of .*far:echo is a lock"):
+        await run_isolated(far.echo, threading.Lock())
+    assert crew.processes.isolates() == idle
+
+
 async def test_a_result_that_cannot_be_carried_back_is_told(isolation: Isolation) -> None:
     await lighten(far.make_lock, isolation)
     with pytest.raises(Exception, match=r"result of .*far:make_lock"):
@@ -148,6 +165,15 @@ async def test_a_heavy_call_in_between_gets_a_worker(one_at_a_time: Gate) -> Non
     await lighten(far.echo)
     calls = [push(far.echo, value) for value in (1, bytes(LIGHT + 1), 2)]
     assert await asyncio.gather(*calls) == [1, bytes(LIGHT + 1), 2]
+
+
+async def test_there_are_never_more_isolates_than_places(one_at_a_time: Gate) -> None:
+    await lighten(far.echo)
+    before = len(crew.processes.isolates())
+    for number in range(5):
+        values = [number, bytes(LIGHT + 1), number]
+        assert await asyncio.gather(*[push(far.echo, value) for value in values]) == values
+    assert len(crew.processes.isolates()) == before
 
 
 async def test_a_call_cancelled_while_queued_behind_an_errand_never_runs(one_at_a_time: Gate) -> None:
@@ -282,87 +308,3 @@ async def test_one_that_dies_in_the_middle_fails_its_call(far_gate: FarGate) -> 
         await held
     assert (caught.value.started, caught.value.exitcode) == (True, -signal.SIGKILL)
     assert await run_isolated(far.add, 1) == 2
-
-
-# ---------------------------------------------------------------------- a loop that does not turn
-
-
-async def test_a_thread_takes_over_when_the_loop_stands_still(isolation: Isolation) -> None:
-    await lighten(far.add, isolation)
-    call = push(far.add, 1, isolation=isolation)
-    (errand,) = call.pool.crew.errands
-    _until(lambda: not call.pool.crew.errands)  # the governor hands it over
-    assert errand.call is None
-    assert not call.done()
-    assert await call == 2
-
-
-def _until(condition: Any) -> None:
-    """Wait without turning the loop."""
-    ticks = threading.Event()
-    for _ in range(int(DEADLINE / 0.005)):
-        if condition():
-            return
-        ticks.wait(0.005)
-    raise TimeoutError("expected the condition to come true, it did not")
-
-
-def test_a_loop_that_is_closed_with_a_call_under_way_leaves_nothing_behind(
-    far_gate: FarGate, isolation: Isolation
-) -> None:
-    async def leave() -> Any:
-        await lighten(far.hold, isolation)
-        return far_gate.push(isolation=isolation)
-
-    loop = asyncio.new_event_loop()
-    call = loop.run_until_complete(leave())
-    loop.close()
-    assert carried_by_loop(call)
-    asyncio.run(far_gate.entered())
-    asyncio.run(far_gate.release())
-    _until(lambda: not call.pool.crew.errands)
-    _until(lambda: call.line.crew.gate.active == 0)
-    assert not call.pool.is_active()
-
-
-async def test_shutting_the_executor_down_on_the_loop_itself_does_not_wait_for_the_loop() -> None:
-    from hybridrt import AdaptiveThreadPoolExecutor
-    from hybridrt.loop.port import Port
-
-    port = Port(asyncio.get_running_loop(), AdaptiveThreadPoolExecutor())
-    await lighten(far.add)
-    first = isolated.isolated_call(port, far.add, (1,), {}, "process")
-    first.go()
-    await first
-    line = first.line  # type: ignore[attr-defined]
-    line._brief, line.replies = 1 << 60, replies_of(port.loop)
-    second = isolated.isolated_call(port, far.add, (2,), {}, "process")
-    second.go()
-    assert carried_by_loop(second)
-    port.executor.shutdown()
-    assert await second == 3
-
-
-async def test_without_a_thread_to_be_had_the_loop_sees_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    await lighten(far.make_bytes)
-    monkeypatch.setattr(courier, "_in_thread", lambda work: False)
-    call = push(far.make_bytes, LIGHT + 1)
-    (errand,) = call.pool.crew.errands
-    errand.hand_over()
-    assert carried_by_loop(call)
-    assert await call == bytes(LIGHT + 1)
-
-
-async def test_a_loop_that_watches_no_descriptors_leaves_all_calls_to_threads(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*_: object) -> None:
-        raise NotImplementedError
-
-    monkeypatch.setattr(courier, "_replies", {})
-    monkeypatch.setattr(courier.select, "epoll", refuse)
-    assert replies_of(asyncio.get_running_loop()) is None
-    await lighten(far.add)
-    call = push(far.add, 1)
-    assert not carried_by_loop(call)
-    assert await call == 2

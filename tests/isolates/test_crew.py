@@ -7,6 +7,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -116,10 +117,9 @@ def test_a_loop_is_lent_only_what_is_warm_and_alive(lending: Crew, monkeypatch: 
     assert lending.lease_warm() is None
     isolate.alive = True
     assert lending.lease_warm() is isolate
-    assert lending.wants_back(isolate)
     lending.close()
-    assert not lending.wants_back(isolate)
-    lending.give_back(isolate)
+    assert not lending.keep(isolate)
+    lending.end(isolate)
 
 
 def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(lending: Crew) -> None:
@@ -328,6 +328,21 @@ async def test_a_function_that_turns_out_to_need_a_process_is_sent_on_by_the_loo
     pid, total = await call
     assert (pid != os.getpid(), total) == (True, 3.0)
     assert refer(far.use_numpy) in carrier._refused
+    carrier._refused.clear()
+
+
+@needs_interpreters
+@pytest.mark.usefixtures("runtime")
+async def test_a_function_that_is_refused_runs_twice_at_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(crew, "FRESH", 3600.0)
+    await lighten(far.refuse_late, "interpreter")
+    call = push(far.refuse_late, str(tmp_path / "runs"), isolation="interpreter")
+    assert carried_by_loop(call)
+    assert await call != os.getpid()
+    assert (tmp_path / "runs").read_text() == "xx"
+    assert len(crew.interpreters.isolates()) == 1  # type: ignore[union-attr]  # there are some
     carrier._refused.clear()
 
 

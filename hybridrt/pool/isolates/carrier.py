@@ -112,6 +112,8 @@ class Carrier:
             if isolate is not None:
                 self.let_go(isolate, fit=False)
             message, _ = self._run(self._pack(args, kwargs))
+        if self.on_crossing is not None and message.status <= RAISED:
+            self.on_crossing(None)
         return self.outcome(message)
 
     def crossed(self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool) -> None:

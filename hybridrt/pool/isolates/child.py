@@ -25,14 +25,14 @@ from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
 __all__ = [
-    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE", "inside", "serve_process",
-    "serve_thread",
+    "ARGUMENTS", "LIGHT_VALUE", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE", "inside",
+    "serve_process", "serve_thread",
 ]  # fmt: skip
 
-VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
-"""What a reply holds: the value; the exception and its traceback; or the reason, as text, why a module
-does not work in this interpreter, the function was not found, the arguments could not be put together,
-or the result could not be taken apart."""
+LIGHT_VALUE, VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(7)
+"""What a reply holds: a value that is light all the way down; any other; the exception and its traceback;
+or the reason, as text, why a module does not work in this interpreter, the function was not found, the
+arguments could not be put together, or the result could not be taken apart."""
 UNMEASURED = 1
 """What a call says whose CPU time nobody wants to know."""
 
@@ -125,7 +125,9 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
     spent = time.perf_counter_ns() - wall, clock() - cpu
     try:
-        return VALUE, *spent, pickle.dumps(value, 5) if is_light((value,)) else pack(value)
+        if is_light((value,)):
+            return LIGHT_VALUE, *spent, pickle.dumps(value, 5)
+        return VALUE, *spent, pack(value)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
 

@@ -115,8 +115,6 @@ class Crew:
 
     def lease_warm(self) -> Isolate | None:
         """Return a living isolate that is idle and has run a call, or None; never waits for one."""
-        if not self._idle:
-            return None
         with self._lock:
             if not self._idle:
                 return None
@@ -130,9 +128,9 @@ class Crew:
     def _is_fresh(self, leaves_at: float) -> bool:
         return leaves_at - time.monotonic() > self._idle_timeout - FRESH
 
-    def wants_back(self, isolate: Isolate) -> bool:
-        """Tell whether a lent isolate, given back now, would stay."""
-        return self._lent.get(isolate) == self._generation
+    def has_warm(self) -> bool:
+        """Tell whether `lease_warm` might return one; by the time it is asked another call may have it."""
+        return any(not isolate.cold for _, isolate in self._idle[-1:])
 
     def _start(self) -> Isolate:
         generation = self._generation
@@ -142,14 +140,22 @@ class Crew:
         return isolate
 
     def give_back(self, isolate: Isolate) -> None:
-        """Take back an isolate that is fit for another call."""
+        """Take back an isolate that is fit for another call, or end it, which takes long."""
+        if not self.keep(isolate):
+            self.end(isolate)
+
+    def keep(self, isolate: Isolate) -> bool:
+        """Take back an isolate that is fit for another call; False if it is to be ended instead."""
         with self._lock:
             stays = self._lent.pop(isolate, None) == self._generation
             if stays:
                 self._idle.append((time.monotonic() + self._idle_timeout, isolate))
                 stays = self._reaper is not None or self._starts_reaper_locked()
-        if not stays:
-            self._end([isolate])
+        return stays
+
+    def end(self, isolate: Isolate) -> None:
+        """End an isolate that is not kept."""
+        self._end([isolate])
 
     def discard(self, isolate: Isolate) -> None:
         """End an isolate that is not fit for another call."""

@@ -125,12 +125,13 @@ class Wire:
         except OSError as error:
             raise WireClosedError from error
 
-    def receive_light(self, most: int) -> Message | None:
+    def receive_light(self, most: int, only: int | None = None) -> Message | None:
         """Wait for something and read it. Return None, with nothing lost to `receive`, if it is no small
         message, or not all of one.
 
         Args:
             most: Bytes of a small one.
+            only: The status it must have.
 
         Raises:
             WireClosedError: The other end closed.
@@ -141,7 +142,7 @@ class Wire:
         if begin > self._to:
             return None
         status, wall_ns, cpu_ns, stream, buffers = _HEADER.unpack_from(self._ahead, self._from)
-        if buffers or stream > most or begin + stream > self._to:
+        if buffers or stream > most or begin + stream > self._to or only not in (None, status):
             return None
         self._from = begin + stream
         message = Message(status, wall_ns, cpu_ns, stream)
