@@ -27,10 +27,10 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     killed, an interpreter goes on unwatched. A process that dies fails the one call it had with
     `WorkerLostError`. Twice: as said, and in a process if an extension refused the sub-interpreter.
     A worker thread writes the call and waits for what comes back. On Linux the loop does that itself if
-    the function's last calls took less than 5 ms and arguments and result are light, up to 4 KB of
-    built-in numbers and texts, in lists and dictionaries or not: that is twice as fast, and keeps the loop
-    for some 50 us. A thread takes over if the result is large after all, if the isolate is gone, and
-    after a quarter of a second, so a loop that stands still or was closed holds no isolate.
+    the function's last calls took less than 5 ms and arguments and result are light: up to 4 KB of
+    built-in numbers and texts, in lists and dictionaries or not. A thread takes over if the result is
+    something else after all, if the isolate is gone, and after a quarter of a second, so a loop that
+    stands still or was closed holds no isolate.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other,

@@ -178,17 +178,12 @@ class Offloaded(Generic[P, R]):
         if placing.choose(spot) == "isolate":
             try:
                 note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
-                call = _isolated().isolated_call(port, self._fn, args, kwargs, self._options.isolation, note)
-                if self._special:
-                    return await self._run_specially(call)
-                call.go()
-                return await call
+                make = _isolated().isolated_call
+                return await self._run(make(port, self._fn, args, kwargs, self._options.isolation, note))
             except NotPortableError as error:
                 if placing.forced is not None:
                     raise
                 placing.stay(error)
-            finally:
-                call = None  # an error's traceback holds this frame
         call = self._make(port, args, kwargs)
         call.fn = partial(placing.work, spot, size, port, call.profile)
         try:

@@ -170,8 +170,7 @@ class Courier(Errand):
                 carrier.crossed(message, len(sent), call.wall_ns, call.cpu_ns, cold=False)
                 line.came_back(carrier.crossing)
             else:
-                if carrier.on_crossing is not None:
-                    carrier.on_crossing(None)
+                carrier.tell(None)
                 line.came_again(message.wall_ns)
         finally:
             LoopCall.settle(call)
@@ -194,17 +193,13 @@ class Courier(Errand):
         if not self.takes_token():
             return
         self._replies.forget(self)
-        if not self._start_thread():
+        if not _in_thread(self._complete):
             self._token.append(None)
             self._replies.expect(self)
 
     def _leave_loop(self) -> None:
         """Let a thread do the rest: wait, unpack what is large, find out what has become of an isolate."""
-        if not self._start_thread():  # the program ends, or has too many
-            self._complete()
-
-    def _start_thread(self) -> bool:
-        return _in_thread(self._complete)
+        _at_leisure(self._complete)
 
     def _complete(self) -> None:
         call = self.call
@@ -235,7 +230,7 @@ def send_out(call: IsolatedCall, replies: Replies) -> bool:
 
 def _at_leisure(work: Callable[[], object]) -> None:
     """Have something done that takes too long for a loop."""
-    if not _in_thread(work):
+    if not _in_thread(work):  # the program ends, or has too many
         work()
 
 

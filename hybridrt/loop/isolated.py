@@ -110,7 +110,7 @@ class Line:
         pool = port.pool
         self.fn, self.isolation = fn, isolation
         self.reference = refer(fn)
-        self.named = find(self.reference)
+        self.named = find(self.reference.module, self.reference.qualname)
         self.crew = crew = crew_for(self.reference, isolation)
         self.gates = (crew.gate,)
         self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
@@ -126,7 +126,7 @@ class Line:
         """Tell whether the function still has its name, its profile and its crew."""
         reference = self.reference
         return (
-            find(reference) is self.named
+            find(reference.module, reference.qualname) is self.named
             and self.profile.owner is not None
             and crew_for(reference, self.isolation) is self.crew
         )
@@ -137,11 +137,7 @@ class Line:
 
     def came_again(self, child_wall_ns: int) -> None:
         """The same after a call that the loop has carried without measuring it."""
-        if child_wall_ns > _BRIEF_NS:
-            self._came_back(brief=False)
-        else:
-            self._brief += 1
-            self.is_measured = not self._brief % _OFTEN  # the first ones come back measured
+        self._came_back(brief=child_wall_ns <= _BRIEF_NS)
 
     def _came_back(self, *, brief: bool) -> None:
         self._brief = self._brief + 1 if brief else -_PAUSE

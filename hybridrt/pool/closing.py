@@ -103,10 +103,8 @@ def not_started(worker: Worker) -> list[Call]:
         pool.crew.workers.discard(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
-        if pool.crew.workers:
+        if pool.crew.workers or pool.crew.errands:  # an errand dispatches when it ends
             pool.dispatch_to_idle_locked()
-            return []
-        if pool.crew.errands:  # each of them dispatches when it ends
             return []
         lost = _take_queued(pool)
         hired = _cancel(pool, lost)

@@ -11,6 +11,7 @@ from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import DONE, Call
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import FREE
+from hybridrt.pool.stint import NOBODY
 from hybridrt.values import Kind
 
 if TYPE_CHECKING:
@@ -22,8 +23,6 @@ __all__ = ["book_locked", "finish", "finish_and_begin_next", "finish_batch", "fi
 _ROOM = 32
 """Size of the waiting lane up to which short calls may join it; in a larger one, grown for calls that do
 nothing but wait, all of them that are queued would compute at once."""
-_NOBODY: list[Worker] = []
-"""Nobody to start; never changed."""
 _NONE: dict[Pool, None] = {}
 """No pool; never changed."""
 
@@ -54,7 +53,7 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
         if moved or pool.queued or pool.interpreter.starved or pool.crew.stopping():
             hired = _end_and_begin_locked(pool, worker, call, moved)
         else:
-            hired = _NOBODY
+            hired = NOBODY
             book_locked(pool, call)
             pool.end_stint_locked(worker)
             pool.crew.idle.append(worker)  # the common case of `park`
@@ -64,7 +63,7 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
 
 def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call, moved: dict[Pool, None]) -> list[Worker]:
     """Go on after a call whose gates were left, which `moved` the queues of these pools."""
-    hired = _NOBODY
+    hired = NOBODY
     permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
     book_locked(pool, call)
     pool.end_stint_locked(worker)
@@ -95,7 +94,7 @@ def finish_batch(
     ended_ns: int,
 ) -> None:
     """Book a batch that ended and open the worker's next stint."""
-    hired = _NOBODY
+    hired = NOBODY
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:

@@ -12,13 +12,11 @@ from hybridrt.pool.call import RUNNING, Call
 from hybridrt.pool.ending import book_locked
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
-from hybridrt.pool.stint import Stint
+from hybridrt.pool.stint import NOBODY, Stint
 from hybridrt.pool.worker import Worker
 
 __all__ = ["LATE_NS", "Errand", "begin_errand", "finish_errand"]
 
-_NOBODY: list[Worker] = []
-"""Nobody to start; never changed."""
 LATE_NS = 250_000_000
 """Time after which an errand is handed over: its loop may stand still, or never turn again."""
 
@@ -92,7 +90,7 @@ def finish_errand(errand: Errand, call: Call, *, goes_on: bool) -> Call | None:
         That call, begun; the errand is the pool's no more if it is None.
     """
     pool, follower = call.pool, None
-    hired = _NOBODY
+    hired = NOBODY
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:

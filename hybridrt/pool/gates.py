@@ -37,7 +37,7 @@ class Gate:
 
     def enter(self, call: Call) -> bool:
         """Let `call` in, or queue it here and return False."""
-        if self.active < self.limit:  # while one waits, it is not
+        if self.active < self.limit:  # nobody waits then
             self.active += 1
             return True
         self.waiting[call] = None

@@ -29,6 +29,7 @@ from hybridrt.pool.crew import Crew
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
+from hybridrt.pool.stint import NOBODY, Stint
 from hybridrt.pool.tally import Tally
 
 if TYPE_CHECKING:
@@ -36,13 +37,10 @@ if TYPE_CHECKING:
     from hybridrt.pool.hooks import HookRunner
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.report import Placed
-    from hybridrt.pool.stint import Stint
     from hybridrt.pool.worker import Worker
 
 __all__ = ["RESOLVERS_MAX", "Pool"]
 
-_NOBODY: list[Worker] = []
-"""Nobody to start; never changed."""
 
 RESOLVERS_MAX = 16
 """Name resolutions at once; they have threads of their own beyond `max_workers`."""
@@ -119,7 +117,7 @@ class Pool:
             QueueFullError: `queue_max` calls are queued and the call is not patient.
             RuntimeError: The pool is closed or broken, or no thread could be started at all.
         """
-        hired = _NOBODY
+        hired = NOBODY
         call.queued_ns = self.crew.queue_ns()
         if self.lock.locked():
             patiently(self.lock)

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hybridrt.pool.call import Call
 from hybridrt.pool.permits import NONE
 
-__all__ = ["Stint"]
+if TYPE_CHECKING:
+    from hybridrt.pool.worker import Worker
+
+__all__ = ["NOBODY", "Stint"]
+
+NOBODY: list[Worker] = []
+"""No worker to start; never changed."""
 
 
 class Stint:

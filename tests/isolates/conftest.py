@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
+from hybridrt.loop import isolated
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
 
@@ -39,6 +40,14 @@ async def runtime() -> AsyncIterator[Runtime]:
 def far_gate(tmp_path: Path) -> FarGate:
     """Make a gate for one call."""
     return FarGate(tmp_path)
+
+
+@pytest.fixture
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take isolates for warm and calls for brief however slow the machine is."""
+    monkeypatch.setattr(crew, "FRESH", 3600.0)
+    monkeypatch.setattr(isolated, "_BRIEF_NS", 1 << 60)
+    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
 
 
 @pytest.fixture(autouse=True, scope="module")

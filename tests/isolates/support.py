@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+import pytest
+
+from hybridrt import Runtime
 from hybridrt.loop.courier import replies_of
 from hybridrt.loop.isolated import Line, isolated_call
 from hybridrt.loop.port import current_port
 from hybridrt.values import Isolation
+from tests.loop.support import DEADLINE
 
 from . import far
 
-__all__ = ["FarGate", "carried_by_loop", "lighten", "push", "run_isolated"]
+__all__ = [
+    "FarGate", "cancel_kills", "carried_by_loop", "closes_after", "lighten", "push", "run_isolated",
+]  # fmt: skip
 
 
 def push(fn: Callable[..., Any], *args: Any, isolation: Isolation = "process", **options: Any) -> Any:
@@ -53,6 +61,29 @@ class FarGate:
     async def release(self) -> None:
         """Let one call go."""
         await asyncio.to_thread(Path(self._release).write_text, "go", "ascii")
+
+
+async def closes_after(runtime: Runtime, held: Any, far_gate: FarGate) -> Any:
+    """Close a runtime, which waits for a call at the gate, and let that go; return what it returns."""
+    closing = asyncio.ensure_future(runtime.aclose())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    releasing = threading.Thread(target=asyncio.run, args=(far_gate.release(),))
+    releasing.start()
+    value = await held
+    await closing
+    releasing.join()
+    return value
+
+
+async def cancel_kills(held: Any, far_gate: FarGate) -> None:
+    """Cancel a call at the gate that may be abandoned, and see its process end."""
+    held.abandon_on_cancel = True
+    victim = psutil.Process(await far_gate.entered())
+    held.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await held
+    await asyncio.to_thread(victim.wait, DEADLINE)
 
 
 def carried_by_loop(call: Any) -> bool:

@@ -22,19 +22,12 @@ from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE, eventually
 
 from . import far
-from .support import FarGate, carried_by_loop, lighten, push, run_isolated
+from .support import FarGate, cancel_kills, carried_by_loop, closes_after, lighten, push, run_isolated
 
 pytestmark = [
-    pytest.mark.usefixtures("kept", "runtime"),
+    pytest.mark.usefixtures("kept", "runtime", "steady"),
     pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take isolates for warm and calls for brief however slow the machine is."""
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
 
 
 @pytest.fixture
@@ -237,12 +230,7 @@ async def test_a_timeout_kills_the_process(far_gate: FarGate) -> None:
 async def test_cancelling_kills_the_process_where_the_call_may_be_abandoned(far_gate: FarGate) -> None:
     await lighten(far.hold)
     held = far_gate.push()
-    held.abandon_on_cancel = True
-    victim = psutil.Process(await far_gate.entered())
-    held.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await held
-    await asyncio.to_thread(victim.wait, DEADLINE)
+    await cancel_kills(held, far_gate)
     await eventually(lambda: not held.pool.crew.errands)
 
 
@@ -277,14 +265,7 @@ async def test_closing_waits_for_it(runtime: Runtime, far_gate: FarGate, isolati
     held = far_gate.push("done", isolation=isolation)
     assert carried_by_loop(held)
     await far_gate.entered()
-    closing = asyncio.ensure_future(runtime.aclose())
-    await asyncio.sleep(0)
-    assert not closing.done()
-    releasing = threading.Thread(target=asyncio.run, args=(far_gate.release(),))
-    releasing.start()
-    assert await held == "done"
-    await closing
-    releasing.join()
+    assert await closes_after(runtime, held, far_gate) == "done"
 
 
 # ---------------------------------------------------------------------- isolates that die

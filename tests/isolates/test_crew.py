@@ -28,7 +28,7 @@ from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE, eventually
 
 from . import far
-from .support import FarGate, carried_by_loop, lighten, push, run_isolated
+from .support import FarGate, carried_by_loop, closes_after, lighten, push, run_isolated
 
 
 class Recorded(WorkerProcess):
@@ -149,7 +149,7 @@ def test_the_cores_limit_the_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_stopping_a_call_that_has_ended_leaves_its_isolate_to_the_next_one(lending: Crew) -> None:
     call = carrier.Carrier(refer(far.add), lending)
     leased = call._lease()
-    call.let_go(leased, fit=True)
+    call._let_go(leased, fit=True)
     call.stop()
     assert lease(lending) is leased
     assert not leased.killed  # type: ignore[attr-defined]
@@ -226,7 +226,7 @@ def test_a_call_that_is_stopped_while_it_ends_never_stops_the_next_one(lending: 
     leased = call._lease()
     stopper = threading.Thread(target=call.stop)
     stopper.start()
-    call.let_go(leased, fit=True)
+    call._let_go(leased, fit=True)
     killed_when_let_go = leased.killed  # type: ignore[attr-defined]
     fit = any(leased is idle for _, idle in lending._idle)
     stopper.join()
@@ -276,22 +276,15 @@ async def test_closing_the_runtime_waits_for_isolated_calls(
 ) -> None:
     held = far_gate.push("done", isolation=isolation)
     await far_gate.entered()
-    closing = asyncio.ensure_future(runtime.aclose())
-    await asyncio.sleep(0)
-    assert not closing.done()
-    releasing = threading.Thread(target=asyncio.run, args=(far_gate.release(),))
-    releasing.start()
-    assert await held == "done"
-    await closing
-    releasing.join()
+    assert await closes_after(runtime, held, far_gate) == "done"
     assert not _all_isolates()
 
 
 @pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only")
+@pytest.mark.usefixtures("runtime", "steady")
 async def test_an_isolate_that_a_loop_has_lent_is_ended_by_a_thread_if_its_crew_was_closed_meanwhile(
-    runtime: Runtime, far_gate: FarGate, monkeypatch: pytest.MonkeyPatch
+    far_gate: FarGate,
 ) -> None:
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
     await lighten(far.hold)
     held = far_gate.push("done")
     assert carried_by_loop(held)
@@ -317,11 +310,8 @@ async def test_a_function_whose_extensions_refuse_sub_interpreters_goes_to_a_pro
 
 
 @needs_interpreters
-@pytest.mark.usefixtures("runtime")
-async def test_a_function_that_turns_out_to_need_a_process_is_sent_on_by_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
+@pytest.mark.usefixtures("runtime", "steady")
+async def test_a_function_that_turns_out_to_need_a_process_is_sent_on_by_the_loop() -> None:
     await lighten(far.use_numpy, "interpreter")
     call = push(far.use_numpy, isolation="interpreter")
     assert carried_by_loop(call)
@@ -332,11 +322,8 @@ async def test_a_function_that_turns_out_to_need_a_process_is_sent_on_by_the_loo
 
 
 @needs_interpreters
-@pytest.mark.usefixtures("runtime")
-async def test_a_function_that_is_refused_runs_twice_at_most(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
+@pytest.mark.usefixtures("runtime", "steady")
+async def test_a_function_that_is_refused_runs_twice_at_most(tmp_path: Path) -> None:
     await lighten(far.refuse_late, "interpreter")
     call = push(far.refuse_late, str(tmp_path / "runs"), isolation="interpreter")
     assert carried_by_loop(call)

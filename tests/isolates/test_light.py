@@ -9,7 +9,6 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.loop import isolated
-from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.packing import LIGHT, is_light
 
@@ -75,10 +74,9 @@ async def test_a_long_call_ends_that_even_if_it_was_not_measured() -> None:
     assert line.replies is None
 
 
-async def test_one_call_in_eight_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("steady")
+async def test_one_call_in_eight_is_measured() -> None:
     told = list[Crossing | None]()
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
     line = await lighten(far.compute)
     for _ in range(2 * isolated._OFTEN):
         await push(far.compute, on_crossing=told.append)
@@ -88,8 +86,8 @@ async def test_one_call_in_eight_is_measured(monkeypatch: pytest.MonkeyPatch) ->
     assert all(crossing.child_cpu_ns > 0 for crossing in measured)
 
 
-async def test_it_comes_to_that_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
+@pytest.mark.usefixtures("steady")
+async def test_it_comes_to_that_by_itself() -> None:
     calls = list[Any]()
     for _ in range(isolated._ENOUGH + 1):
         calls.append(push(far.echo, "word"))
@@ -97,8 +95,8 @@ async def test_it_comes_to_that_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
     assert [call.replies is None for call in calls] == [True, True, True, False]
 
 
-async def test_all_of_them_are_counted(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
+@pytest.mark.usefixtures("steady")
+async def test_all_of_them_are_counted(runtime: Runtime) -> None:
     echo = offload(far.echo, pure=True, where="isolate", isolation="process")
     await echo("warm")
     before = _isolate_calls(runtime)

@@ -19,7 +19,7 @@ from hybridrt.pool.isolates.process import WorkerProcess
 from tests.loop.support import eventually
 
 from . import far
-from .support import FarGate, lighten, push, run_isolated
+from .support import FarGate, cancel_kills, lighten, push, run_isolated
 
 pytestmark = [
     pytest.mark.slow,
@@ -91,13 +91,7 @@ async def test_abandoning_calls_that_the_loop_carries_or_has_queued_hits_no_othe
 
 
 async def test_cancelling_kills_the_worker_where_the_call_may_be_abandoned(far_gate: FarGate) -> None:
-    held = far_gate.push()
-    held.abandon_on_cancel = True
-    victim = psutil.Process(await far_gate.entered())
-    held.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await held
-    await asyncio.to_thread(victim.wait, 30.0)
+    await cancel_kills(far_gate.push(), far_gate)
 
 
 async def test_cancelling_lets_the_call_end_elsewhere(far_gate: FarGate) -> None:

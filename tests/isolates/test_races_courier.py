@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from hybridrt.loop import isolated
-from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
 from tests.loop.support import eventually
 
@@ -20,16 +18,9 @@ from .support import lighten, push
 
 pytestmark = [
     pytest.mark.race,
-    pytest.mark.usefixtures("runtime"),
+    pytest.mark.usefixtures("runtime", "steady"),
     pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take isolates for warm and calls for brief however slow the machine is."""
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
 
 
 def _is_at_rest(call: Any) -> bool:

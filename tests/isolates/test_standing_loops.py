@@ -4,52 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import select
-import threading
 from typing import Any
 
 import pytest
 
 from hybridrt.loop import courier, isolated
 from hybridrt.loop.courier import replies_of
-from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.packing import LIGHT
 from hybridrt.values import Isolation
-from tests.loop.support import DEADLINE
+from tests.pool.support import until
 
 from . import far
 from .support import FarGate, carried_by_loop, lighten, push
 
 pytestmark = [
-    pytest.mark.usefixtures("kept", "runtime"),
+    pytest.mark.usefixtures("kept", "runtime", "steady"),
     pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take isolates for warm and calls for brief however slow the machine is."""
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
 
 
 async def test_a_thread_takes_over_when_the_loop_stands_still(isolation: Isolation) -> None:
     await lighten(far.add, isolation)
     call = push(far.add, 1, isolation=isolation)
     (errand,) = call.pool.crew.errands
-    _until(lambda: not call.pool.crew.errands)  # the governor hands it over
+    until(lambda: not call.pool.crew.errands, "the governor hands the call over")
     assert errand.call is None
     assert not call.done()
     assert await call == 2
-
-
-def _until(condition: Any) -> None:
-    """Wait without turning the loop."""
-    ticks = threading.Event()
-    for _ in range(int(DEADLINE / 0.005)):
-        if condition():
-            return
-        ticks.wait(0.005)
-    raise TimeoutError("expected the condition to come true, it did not")
 
 
 def test_a_loop_that_is_closed_with_a_call_under_way_leaves_nothing_behind(
@@ -65,8 +46,8 @@ def test_a_loop_that_is_closed_with_a_call_under_way_leaves_nothing_behind(
     assert carried_by_loop(call)
     asyncio.run(far_gate.entered())
     asyncio.run(far_gate.release())
-    _until(lambda: not call.pool.crew.errands)
-    _until(lambda: call.line.crew.gate.active == 0)
+    until(lambda: not call.pool.crew.errands, "a thread brings the call back")
+    until(lambda: call.line.crew.gate.active == 0, "its place is free")
     assert not call.pool.is_active()
 
 

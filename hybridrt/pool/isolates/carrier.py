@@ -55,13 +55,13 @@ class Carrier:
         on_crossing: Hears of what the call cost, where it has come back; not of one that was lost.
     """
 
-    __slots__ = ("_lock", "_reference", "crew", "crossing", "isolate", "on_crossing", "stopped")
+    __slots__ = ("_lock", "_on_crossing", "_reference", "crew", "crossing", "isolate", "stopped")
 
     def __init__(
         self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing | None], object] | None = None
     ) -> None:
         self._reference = reference
-        self.on_crossing = on_crossing
+        self._on_crossing = on_crossing
         self._lock = threading.Lock()
         self.isolate: Isolate | None = None
         self.crew = crew
@@ -92,7 +92,7 @@ class Carrier:
         self.crossed(
             message, packed.size, time.perf_counter_ns() - wall, time.thread_time_ns() - cpu, cold=cold
         )
-        return self.outcome(message)
+        return self._outcome(message)
 
     def complete(self, sent: bytes | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Run a call that somebody else has given an isolate.
@@ -110,17 +110,17 @@ class Carrier:
             message, _ = self._run(Packed((sent,)), isolate)
         else:
             if isolate is not None:
-                self.let_go(isolate, fit=False)
+                self._let_go(isolate, fit=False)
             message, _ = self._run(self._pack(args, kwargs))
-        if self.on_crossing is not None and message.status <= RAISED:
-            self.on_crossing(None)
-        return self.outcome(message)
+        if message.status <= RAISED:
+            self.tell(None)
+        return self._outcome(message)
 
     def crossed(self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool) -> None:
         """Note and tell what a call cost that returned or raised."""
         if message.status > RAISED:
             return
-        self.crossing = crossing = Crossing(
+        self.crossing = Crossing(
             wall_ns=wall_ns,
             host_cpu_ns=cpu_ns,
             child_wall_ns=message.wall_ns,
@@ -129,8 +129,12 @@ class Carrier:
             bytes_in=message.size,
             cold=cold,
         )
-        if self.on_crossing is not None:
-            self.on_crossing(crossing)
+        self.tell(self.crossing)
+
+    def tell(self, crossing: Crossing | None) -> None:
+        """Tell who wants to know that the call came back, and what that cost if it was measured."""
+        if self._on_crossing is not None:
+            self._on_crossing(crossing)
 
     def pack_light(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Take a call apart whose arguments are light."""
@@ -169,7 +173,7 @@ class Carrier:
             try:
                 message = isolate.run(packed, sent=sent)
             except BaseException as error:
-                self.let_go(isolate, fit=False)
+                self._let_go(isolate, fit=False)
                 if self.stopped:
                     raise self._cancelled() from None
                 if not isinstance(error, WorkerLostError):
@@ -178,7 +182,7 @@ class Carrier:
                 if started or new == _ATTEMPTS:
                     break
             else:
-                self.let_go(isolate, fit=True)
+                self._let_go(isolate, fit=True)
                 if message.status != REFUSED or self.crew is not interpreters:
                     return message, cold
                 refuse(self._reference)
@@ -194,8 +198,7 @@ class Carrier:
         self.crew.give_back(isolate)
         raise self._cancelled()
 
-    def let_go(self, isolate: Isolate, *, fit: bool) -> None:
-        """Give an isolate back that the call had, or end it."""
+    def _let_go(self, isolate: Isolate, *, fit: bool) -> None:
         with self._lock:
             self.isolate = None
             fit = fit and not self.stopped
@@ -207,7 +210,7 @@ class Carrier:
     def _cancelled(self) -> asyncio.CancelledError:
         return asyncio.CancelledError(f"nobody waits for {self._reference} any more")
 
-    def outcome(self, message: Message) -> Any:
+    def _outcome(self, message: Message) -> Any:
         """Return the value, or raise what it says instead."""
         status, value = message.status, message.value
         if message.error is not None:

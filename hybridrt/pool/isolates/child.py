@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from hybridrt.pool.isolates.packing import SMALL, Packed, is_light, pack, unpack
+from hybridrt.pool.isolates.packing import Packed, is_light, pack, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
@@ -68,7 +68,7 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     wire = Wire(end)
     try:
         while True:
-            message = wire.receive_light(SMALL) or wire.receive()
+            message = wire.receive()
             reads = _no_time if message.status == UNMEASURED else clock
             status, wall_ns, cpu_ns, packed = _run(message.value, message.error, reads)
             del message  # an idle isolate keeps nothing of a call alive

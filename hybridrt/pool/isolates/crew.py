@@ -17,7 +17,6 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Iterable
 from weakref import WeakSet
 
 from hybridrt.measure.host import memory_limit, memory_share
@@ -130,7 +129,8 @@ class Crew:
 
     def has_warm(self) -> bool:
         """Tell whether `lease_warm` might return one; by the time it is asked another call may have it."""
-        return any(not isolate.cold for _, isolate in self._idle[-1:])
+        last = self._idle[-1:]
+        return bool(last) and not last[0][1].cold
 
     def _start(self) -> Isolate:
         generation = self._generation
@@ -153,10 +153,6 @@ class Crew:
                 stays = self._reaper is not None or self._starts_reaper_locked()
         return stays
 
-    def end(self, isolate: Isolate) -> None:
-        """End an isolate that is not kept."""
-        self._end([isolate])
-
     def discard(self, isolate: Isolate) -> None:
         """End an isolate that is not fit for another call."""
         with self._lock:
@@ -176,7 +172,7 @@ class Crew:
             self._changed.notify_all()
         if reaper is not None and reaper is not threading.current_thread():
             reaper.join()
-        self._end(isolate for _, isolate in idle)
+        self.end(*(isolate for _, isolate in idle))
 
     def kill(self) -> None:
         """Stop what can be stopped, at the end of the program."""
@@ -184,8 +180,8 @@ class Crew:
             isolate.kill()
         self.close()
 
-    def _end(self, isolates: Iterable[Isolate]) -> None:
-        leaving = tuple(isolates)
+    def end(self, *leaving: Isolate) -> None:
+        """End isolates that are idle, or were not kept; takes long."""
         for isolate in leaving:
             isolate.ask_to_leave()
         for isolate in leaving:
@@ -218,7 +214,7 @@ class Crew:
                     self._changed.wait(wait)
                     continue
                 _, isolate = self._idle.pop(0)
-            self._end([isolate])
+            self.end(isolate)
 
 
 processes = Crew(WorkerProcess, "processes")

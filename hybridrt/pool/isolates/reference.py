@@ -66,13 +66,10 @@ def refer(fn: Callable[..., Any]) -> Reference:
     return _pickled(fn)
 
 
-def find(reference: Reference) -> Any:
+def find(module: str, qualname: str) -> Any:
     """Return what has the name now, which may wrap the function; None if nothing has."""
-    module, qualname, _, _ = reference
     try:
-        if "." in qualname:
-            return _look_up(module, qualname)
-        return getattr(sys.modules[module], qualname)
+        return _look_up(module, qualname)
     except (KeyError, AttributeError):
         return None
 
@@ -96,7 +93,7 @@ def resolve(module: str, qualname: str, depth: int, pickled: bytes | None) -> Ca
 
 def _depth(module: str, qualname: str, fn: Any) -> int | None:
     """Return how far below the name the function lies; None if it does not."""
-    found = find(Reference(module, qualname))
+    found = find(module, qualname)
     for depth in range(_DEEPEST):
         if found is fn:
             return depth

@@ -99,11 +99,14 @@ class Wire:
         Raises:
             WireClosedError: The other end closed before all of it was there.
         """
-        status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._next(_HEADER.size))
-        sizes = struct.unpack(f"<{count}Q", self._next(8 * count)) if count else ()
+        return self.receive_light(SMALL) or self._receive_in_pieces()
+
+    def _receive_in_pieces(self) -> Message:
+        status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
+        sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
         buffers = [self._exactly(size) for size in sizes]
         message = Message(status, wall_ns, cpu_ns, stream + sum(sizes))
-        source = _Stream(self, stream) if stream > SMALL else self._next(stream)
+        source = _Stream(self, stream) if stream > SMALL else self._exactly(stream)
         try:
             message.value = unpack(source, buffers)
         except WireClosedError:
@@ -208,16 +211,6 @@ class Wire:
         if not got:
             raise WireClosedError
         return got
-
-    def _next(self, size: int) -> memoryview | bytearray:
-        """Return the next bytes, good until more is read: where they lie, if they have been read ahead."""
-        if self._from == self._to:
-            self._from, self._to = 0, self._read(self._ahead)
-        begin, end = self._from, self._from + size
-        if end > self._to:
-            return self._exactly(size)
-        self._from = end
-        return self._ahead[begin:end]
 
     def _exactly(self, size: int) -> bytearray:
         data = bytearray(size)
