@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
+from hybridrt.measure.gil import TIMER_SLACK_NS
+
 __all__ = ["GilLoad"]
 
 _MEMORY = 0.1
 """Weight of a new wake-up in the means: some twenty of them count."""
 _CHANGES = 64
 """Changes of the switch interval kept: some seconds of a restless shield."""
-_SLACK_NS = 100_000
-"""How late a timer ends a wait: Linux allows itself 50 us, and a wake-up takes as long again."""
 _SLEEP_NS = 50_000
 """What a wait costs that found nothing to wait for."""
 
@@ -61,7 +61,7 @@ class GilLoad:
             longest = max(longest, interval_ns)
             if since_ns <= start_ns:
                 break
-        return longest + _SLACK_NS
+        return longest + TIMER_SLACK_NS
 
     def wait_since(self, start_ns: int) -> int:
         """Return how long one wait for the GIL took since then, as far as can be told."""

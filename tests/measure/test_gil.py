@@ -104,5 +104,25 @@ def test_where_waits_are_not_counted_lateness_tells(monkeypatch: pytest.MonkeyPa
     assert probe.delay_ns == 2 * MS
 
 
+@pytest.mark.parametrize(
+    ("waits", "delay"),
+    [
+        pytest.param(1, 0, id="the GIL was free, the thread had no core for 40 ms"),
+        pytest.param(3, 0.6, id="it asked for the GIL twice, and had no core"),
+        pytest.param(250, 40, id="it asked all the time"),
+    ],
+)
+def test_a_thread_that_had_no_core_did_not_wait_for_the_gil(
+    waits: int, delay: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = iter([1000, 1000 + waits])
+    monkeypatch.setattr(gil, "blocks", lambda: next(counts))
+    monkeypatch.setattr(gil, "switch_interval_ns", lambda: 2 * MS // 10)
+    probe = GilProbe()
+    probe.sleep(10 * MS)
+    assert probe.woke(50 * MS, MS // 2) is (waits == 1)
+    assert probe.delay_ns == delay * MS
+
+
 def test_the_switch_interval_is_in_nanoseconds() -> None:
     assert switch_interval_ns() == pytest.approx(sys.getswitchinterval() * 1e9)
