@@ -228,16 +228,17 @@ class Runtime:
         pool = self._port.pool
         close(pool, closed_error, cancel_queued=True)
         for stint in tuple(pool.crew.stints()):
-            call = stint.call
-            if not stint.leave_behind() or call is None:  # told before, or about to leave
+            calls = stint.calls()
+            if not stint.leave_behind():  # told before
                 continue
-            age = (pool.crew.wall_ns() - call.started_ns) / 1e9
-            logger.warning(
-                "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
-                call.profile.name, age, stint.position(), stint.bearer,
-            )  # fmt: skip
-            if isinstance(call, LoopCall):
-                call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
+            for call in calls:
+                age = (pool.crew.wall_ns() - call.started_ns) / 1e9
+                logger.warning(
+                    "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
+                    call.profile.name, age, stint.position(), stint.bearer,
+                )  # fmt: skip
+                if isinstance(call, LoopCall):
+                    call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
 
     def _uninstall(self) -> None:
         assert self._port is not None

@@ -6,6 +6,11 @@ anybody to do it, and two are left. All else takes the way through a thread: wha
 an isolate that has to be started or is gone, and everything where the loop cannot be told what an isolate
 answers (there is no epoll but on Linux).
 
+Of calls that come in a crowd, several go in one message: those that wait at the gate, and those that are made
+while a courier *lingers* for one turn of the loop. They are of one function, which is pure, so they may run
+twice. That makes it simple: a batch comes back with light values of all its calls, or what is missing is sent
+back to the queue and goes one by one, which fails who has to fail.
+
 Who sees to the reply of a call is who gets the courier's one token for it:
 
     1. The loop writes the call, lays the token out, and arms the isolate's descriptor for one event.
@@ -15,91 +20,60 @@ Who sees to the reply of a call is who gets the courier's one token for it:
 
     Taking is atomic, so exactly one of 2 and 3 does the rest. The isolate stays lent until then, so nobody
     else's call can be awaited under its descriptor; and the loop asks for one event at a time, so it is
-    never told of one from before.
+    never told of one from before. Who lets a courier depart that lingers is found in the same way.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import select
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.outlet import forget_closed
+from hybridrt.loop.replies import Replies
 from hybridrt.pool.call import Call
-from hybridrt.pool.errand import Errand, begin_errand, finish_errand
-from hybridrt.pool.isolates.child import LIGHT_VALUE, UNMEASURED
+from hybridrt.pool.errand import (
+    Errand,
+    begin_errand,
+    begin_locked,
+    finish_errand,
+    join_errand,
+    send_back,
+)
+from hybridrt.pool.isolates.child import BATCH, LIGHT_VALUE, UNMEASURED
 from hybridrt.pool.isolates.packing import LIGHT
 from hybridrt.pool.isolates.wire import Message, WireClosedError
 
 if TYPE_CHECKING:
-    from hybridrt.loop.isolated import IsolatedCall
+    from hybridrt.loop.isolated import IsolatedCall, Line
 
-__all__ = ["Courier", "Replies", "replies_of", "send_out"]
-
-
-class Replies:
-    """Tells one loop when isolates answer.
-
-    The isolates' descriptors are in a set of their own, and the loop watches only that: a loop that watched
-    them itself might change them (uvloop makes them non-blocking), and would have to be told at each call.
-
-    Args:
-        loop: The loop, which runs in this thread.
-
-    Raises:
-        NotImplementedError: The loop watches no descriptors.
-        OSError: There are no descriptors left.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._ready = select.epoll()
-        self._once = select.EPOLLIN | select.EPOLLONESHOT
-        self._awaited: dict[int, Courier] = {}
-        loop.add_reader(self._ready.fileno(), self._arrived)
-
-    def expect(self, courier: Courier) -> None:
-        """Wait for one reply."""
-        descriptor = courier.descriptor
-        self._awaited[descriptor] = courier
-        try:
-            self._ready.modify(descriptor, self._once)
-        except FileNotFoundError:  # the first time
-            self._ready.register(descriptor, self._once)
-
-    def forget(self, courier: Courier) -> None:
-        """Wait for a reply no more; from any thread that has the courier's token."""
-        self._awaited.pop(courier.descriptor, None)
-        with suppress(OSError):
-            self._ready.unregister(courier.descriptor)
-
-    def _arrived(self) -> None:
-        for descriptor, _ in self._ready.poll(0, 1):
-            courier = self._awaited.pop(descriptor, None)
-            if courier is not None and courier.takes_token():
-                courier.arrive()
+__all__ = ["Courier", "send_out", "set_out_locked"]
 
 
 class Courier(Errand):
-    """Carries one light call after the other.
+    """Carries light calls, one after the other or together.
 
     Args:
         replies: Of the loop in whose thread everything happens but what says otherwise.
     """
 
-    __slots__ = ("_cpu_ns", "_isolate", "_measured", "_replies", "_sent", "_token", "descriptor")
+    __slots__ = (
+        "_cpu_ns", "_done", "_isolate", "_measured", "_replies", "_sent", "_token", "_weight", "descriptor",
+    )  # fmt: skip
 
     call: IsolatedCall
+    batch: list[IsolatedCall]  # type: ignore[assignment]
 
     def __init__(self, replies: Replies) -> None:
         super().__init__()
         self._replies = replies
         self._token: list[None] = []
+        self._sent: bytes | None = None
+        self._done: list[Any] | None = None
+        """What the first calls of a batch have returned."""
+        self._weight = 0
 
     @property
     def name(self) -> str:
@@ -112,19 +86,64 @@ class Courier(Errand):
             return False
         return call.carrier.crew is self.call.carrier.crew  # type: ignore[attr-defined]  # it is one of ours
 
+    def takes_along(self, call: Call) -> bool:
+        """Add a call of the same function that is as light and brief, as far as there is room."""
+        line = self.call.line
+        if getattr(call, "line", None) is not line or call.replies is not self._replies:  # type: ignore[attr-defined]
+            return False
+        weight: int = call.weight + (self._weight if self.batch else self.call.weight)  # type: ignore[attr-defined]
+        if len(self.batch) + 1 >= line.together or weight > LIGHT:
+            return False
+        self._weight = weight
+        self.batch.append(call)  # type: ignore[arg-type]
+        return True
+
+    def linger(self) -> None:
+        """Let calls join that are made in this turn of the loop, or what is left of it."""
+        self.open, self._sent, self._done = True, None, None
+        self._token.append(None)
+        self.call.line.lingers = self
+
+    def depart_later(self) -> None:
+        """Set out in the next turn of the loop, after what was called before this."""
+        self._replies.loop.call_soon(self._depart, self.call.line)
+
+    def depart_locked(self, call: IsolatedCall) -> bool:
+        """Begin a call taken out of the queue, in any thread, and let the loop set out with it."""
+        loop = self._replies.loop
+        if loop.is_closed():
+            return False
+        begin_locked(self, call)
+        self._token.append(None)
+        with suppress(RuntimeError):  # it was closed this moment, and the governor hands the call over
+            loop.call_soon_threadsafe(self._depart, call.line)
+        return True
+
+    def _depart(self, line: Line) -> None:
+        if line.lingers is self:
+            line.lingers = None
+        if self.takes_token():
+            self.open = False
+            self.set_out()
+
     def set_out(self) -> None:
         """Send the call, which has begun, to an isolate that is lent now, when it has its place."""
         call, carrier, clock = self.call, self.call.carrier, self.call.pool.interpreter.clock
         measured = self._measured = call.line.is_measured
         cpu = clock.cpu_ns() if measured else 0
-        self._sent: bytes | None = None
+        self._sent = self._done = None
+        call.line.saw_crowd(len(self.batch))
         try:
-            sent = carrier.pack_light(call.args, call.kwargs)
-            isolate = carrier.crew.lease_warm()
+            status = 0 if measured else UNMEASURED
+            if self.batch:
+                sent, status = carrier.pack_batch(self.calls()), status | BATCH
+            else:
+                sent = carrier.pack_light(call.args, call.kwargs)
+            isolate = None if carrier.stopped else carrier.crew.lease_warm()
             if isolate is None:
                 return self._leave_loop()
             carrier.isolate = self._isolate = isolate
-            isolate.wire.send_light(sent, 0 if measured else UNMEASURED)
+            isolate.wire.send_light(sent, status)
             self._sent, self.descriptor = sent, isolate.wire.fileno()
             self._token.append(None)
             self._replies.expect(self)
@@ -152,28 +171,54 @@ class Courier(Errand):
         message = self._read()
         if message is None or sent is None:
             return self._leave_loop()
-        call.value, call.error = message.value, message.error
-        call.wall_ns = clock.wall_ns() - call.started_ns
+        calls, many, lingers = [call, *self.batch], 1 + len(self.batch), False
+        took = (clock.wall_ns() - call.started_ns) // many
         if measured:
-            line.cpu_ns = self._cpu_ns + clock.cpu_ns() - cpu
-        call.cpu_ns = line.cpu_ns
+            line.cpu_ns = (self._cpu_ns + clock.cpu_ns() - cpu) // many
         try:
             carrier.isolate = None
             # Back before the place of the call, so that whoever gets that finds it.
             if not carrier.crew.keep(self._isolate):
                 _at_leisure(partial(carrier.crew.end, self._isolate))
+            if self.batch:
+                self._done = message.value or []
+                if len(self._done) < many:
+                    calls.clear()
+                    return self._leave_loop()
+                self._share_out(took)
+            else:
+                call.value, call.error = message.value, message.error
+                call.wall_ns, call.cpu_ns = took, line.cpu_ns
             if finish_errand(self, call, goes_on=True) is not None:
-                self.set_out()
+                lingers = self._goes_on()
             elif call.pool.crew.stopping():
                 _at_leisure(call.pool.crew.gone)
+            for each in calls[measured:]:
+                each.carrier.tell(None)
             if measured:
-                carrier.crossed(message, len(sent), call.wall_ns, call.cpu_ns, cold=False)
+                carrier.crossed(message, len(sent), took, line.cpu_ns, calls=many, cold=False)
                 line.came_back(carrier.crossing)
             else:
-                carrier.tell(None)
-                line.came_again(message.wall_ns)
+                line.came_again(message.wall_ns // many)
         finally:
-            LoopCall.settle(call)
+            for each in calls:
+                LoopCall.settle(each)
+            if lingers:  # after those that go on because of that
+                self.depart_later()
+
+    def _goes_on(self) -> bool:
+        """Set out with the call that has begun, or linger, and return whether it does."""
+        if not self.call.line.lingers_now():
+            self.set_out()
+            return False
+        self.linger()
+        return True
+
+    def _share_out(self, took: int) -> None:
+        """Give the calls of a batch their values, and what each took."""
+        cpu = self.call.line.cpu_ns
+        for call, value in zip(self.calls(), self._done or (), strict=False):
+            call.value, call.wall_ns, call.cpu_ns = value, took, cpu
 
     def _read(self) -> Message | None:
         """Read the reply; None if it is a thread's to see to."""
@@ -192,10 +237,12 @@ class Courier(Errand):
         """Let a thread wait for the reply, if nobody has heard of it yet; from any thread."""
         if not self.takes_token():
             return
-        self._replies.forget(self)
+        if self._sent is not None:
+            self._replies.forget(self)
         if not _in_thread(self._complete):
             self._token.append(None)
-            self._replies.expect(self)
+            if self._sent is not None:
+                self._replies.expect(self)
 
     def _leave_loop(self) -> None:
         """Let a thread do the rest: wait, unpack what is large, find out what has become of an isolate."""
@@ -203,29 +250,63 @@ class Courier(Errand):
 
     def _complete(self) -> None:
         call = self.call
-        try:
-            call.value = call.carrier.complete(self._sent, call.args, call.kwargs)
-        except BaseException as error:
-            call.error = error
-        call.wall_ns = call.pool.crew.wall_ns() - call.started_ns
+        if self._fetch_batch():
+            self._share_out((call.pool.crew.wall_ns() - call.started_ns) // len(self.calls()))
+        else:
+            try:
+                call.value = call.carrier.complete(self._sent, call.args, call.kwargs)
+            except BaseException as error:
+                call.error = error
+            call.wall_ns = call.pool.crew.wall_ns() - call.started_ns
+        calls = self.calls()
         try:
             finish_errand(self, call, goes_on=False)
         finally:
-            call.deliver()
+            for each in calls:
+                each.deliver()
         if call.pool.crew.stopping():
             call.pool.crew.gone()
-        del call  # an error's traceback holds this frame
+        del call, calls  # an error's traceback holds this frame
+
+    def _fetch_batch(self) -> bool:
+        """Tell whether a batch has come back with the value of one call at least; send back the others.
+
+        What has not come by now is not waited for: one of the calls may take for ever.
+        """
+        if not (self.batch or self.open):
+            return False
+        call = self.call
+        if self._done is None and self._sent is not None and self._isolate.wire.has_news():
+            with suppress(BaseException):  # then the call alone meets with it
+                self._done = call.carrier.complete(self._sent, call.args, call.kwargs)
+        self._sent, done = None, len(self._done or ())
+        send_back(self, max(0, done - 1))
+        return done > 0
 
 
 def send_out(call: IsolatedCall, replies: Replies) -> bool:
     """Let the loop carry a call if it may start at once and an isolate is warm; else do nothing."""
+    lingers = call.line.lingers
+    if lingers is not None and join_errand(lingers, call):
+        return True
     if call.pool.queued or not call.carrier.crew.has_warm():
         return False
     courier = Courier(replies)
     if not begin_errand(courier, call):
         return False
-    courier.set_out()
+    if call.line.lingers_now():
+        courier.linger()
+        courier.depart_later()
+    else:
+        courier.set_out()
     return True
+
+
+def set_out_locked(call: IsolatedCall, replies: Replies) -> bool:
+    """The same for a call that was taken out of the queue, in any thread; the lock is held."""
+    if not call.carrier.crew.has_warm() or call.pool.governor.error is not None:
+        return False
+    return Courier(replies).depart_locked(call)
 
 
 def _at_leisure(work: Callable[[], object]) -> None:
@@ -240,21 +321,3 @@ def _in_thread(work: Callable[[], object]) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-_replies: dict[asyncio.AbstractEventLoop, Replies | None] = {}
-
-
-def replies_of(loop: asyncio.AbstractEventLoop) -> Replies | None:
-    """Return what tells the running loop of replies, or None where nothing can."""
-    if loop not in _replies:
-        forget_closed(_replies)
-        try:
-            _replies[loop] = Replies(loop)
-        except (AttributeError, NotImplementedError, OSError):
-            _replies[loop] = None
-    return _replies[loop]
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_replies.clear)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.courier import Replies, replies_of, send_out
+from hybridrt.loop.courier import Courier, send_out, set_out_locked
 from hybridrt.loop.port import Port
+from hybridrt.loop.replies import Replies, replies_of
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
 from hybridrt.pool.call import QUEUED
@@ -15,7 +16,7 @@ from hybridrt.pool.isolates.carrier import Carrier, crew_for
 from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
 from hybridrt.pool.isolates.crossing import Crossing
-from hybridrt.pool.isolates.packing import LIGHT, is_light_call
+from hybridrt.pool.isolates.packing import LIGHT, weigh_call
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import find, refer
 from hybridrt.pool.pool import Pool
@@ -31,6 +32,10 @@ _FIRST, _OFTEN = 16, 8
 """Calls in a row that are measured, and one in so many of those that the loop carries after them."""
 _BRIEF_NS = 5_000_000
 """A longer call loses little by the way through a thread."""
+_TOGETHER, _TOGETHER_NS = 16, 500_000
+"""Calls in one message, and what they may take together: the first waits for the last."""
+_CROWD = 8
+"""Calls that set out alone after a batch until the next is not waited for any more."""
 _HANDLING_NS = 500_000
 """CPU time for carrying a call there and back, above which it is too much for a loop."""
 
@@ -42,20 +47,29 @@ class IsolatedCall(LoopCall):
         carrier: Does what a worker thread does, and keeps what that cost.
         line: The way to the isolate.
         replies: Of the loop, if it carries the call itself as soon as an isolate is free for that.
+        weight: About how many bytes its arguments take, if so.
     """
 
     carrier: Carrier
     line: Line
     replies: Replies | None = None
+    weight = 0
 
     def go(self) -> None:
         """Submit the call, by the loop or through its pool."""
         replies = self.line.replies
-        if replies is not None and self.pool.hooks.on_event is None and is_light_call(self.args, self.kwargs):
-            self.replies = replies
-            if send_out(self, replies):
-                return
+        if replies is not None and self.pool.hooks.on_event is None:
+            self.weight = weigh_call(self.args, self.kwargs)
+            if self.weight <= LIGHT:
+                self.replies = replies
+                if send_out(self, replies):
+                    return
         super().go()
+
+    def sets_out_locked(self) -> bool:
+        """Let the loop carry the call now that it may start; True if it will."""
+        replies = self.replies
+        return replies is not None and replies is self.line.replies and set_out_locked(self, replies)
 
     def settle(self) -> None:
         """Complete the future, and note what the way took."""
@@ -91,6 +105,8 @@ class Line:
         is_measured: Reading CPU clocks makes a call dearer, so only some that the loop carries are measured:
             the next one is.
         cpu_ns: What the last of them took of the loop's CPU time.
+        together: How many of the calls may go in one message.
+        lingers: The courier that others may join in this turn of the loop.
 
     Args:
         port: Of the calls.
@@ -102,8 +118,8 @@ class Line:
     """
 
     __slots__ = (
-        "_brief", "_loop", "cpu_ns", "crew", "fn", "gates", "is_measured", "isolation", "named", "profile",
-        "reference", "replies", "when_abandoned",
+        "_brief", "_crowd", "_loop", "_usual_ns", "cpu_ns", "crew", "fn", "gates", "is_measured", "isolation",
+        "lingers", "named", "profile", "reference", "replies", "together", "when_abandoned",
     )  # fmt: skip
 
     def __init__(self, port: Port, fn: Callable[..., Any], isolation: Isolation) -> None:
@@ -118,6 +134,9 @@ class Line:
         self.replies: Replies | None = None
         self.is_measured = True
         self.cpu_ns = 0
+        self.together = 1
+        self.lingers: Courier | None = None
+        self._usual_ns = self._crowd = 0
         self._loop = port.loop
         self._brief = 0
         used_by(pool)
@@ -133,15 +152,26 @@ class Line:
 
     def came_back(self, crossing: Crossing | None) -> None:
         """Learn from a call what the next will be like; None: it was lost, or a thread had to help."""
-        self._came_back(brief=crossing is not None and _is_brief(crossing))
+        wall_ns = _BRIEF_NS if crossing is None else crossing.child_wall_ns
+        self._came_back(wall_ns, brief=crossing is not None and _is_brief(crossing))
 
     def came_again(self, child_wall_ns: int) -> None:
         """The same after a call that the loop has carried without measuring it."""
-        self._came_back(brief=child_wall_ns <= _BRIEF_NS)
+        self._came_back(child_wall_ns, brief=child_wall_ns <= _BRIEF_NS)
 
-    def _came_back(self, *, brief: bool) -> None:
+    def saw_crowd(self, others: int) -> None:
+        """Learn how many calls set out with another: while some do, couriers linger for more."""
+        self._crowd = _CROWD if others else max(0, self._crowd - 1)
+
+    def lingers_now(self) -> bool:
+        """Tell whether a call that begins had better linger, and is the first to."""
+        return self._crowd > 0 and self.together > 1 and self.lingers is None
+
+    def _came_back(self, child_wall_ns: int, *, brief: bool) -> None:
         self._brief = self._brief + 1 if brief else -_PAUSE
+        self._usual_ns = max(min(child_wall_ns, _BRIEF_NS), self._usual_ns - self._usual_ns // 8)
         self.is_measured = self._brief < _FIRST or not self._brief % _OFTEN
+        self.together = min(_TOGETHER, max(1, _TOGETHER_NS // (self._usual_ns + 1)))
         self.replies = replies_of(self._loop) if self._brief >= _ENOUGH else None
 
 

@@ -57,6 +57,8 @@ class Call:
     unjudged: bool = False
     gates: tuple[Gate, ...] = ()
     gates_passed: int = 0
+    alone: bool = False
+    """It goes to an isolate by itself: a batch has sent it back."""
     abandoned: bool = False
     cancel_requested: bool = False
     queued_ns: int = 0
@@ -69,6 +71,10 @@ class Call:
     """How often it waited for anything, the GIL included; None if it was not asked."""
     value: Any = None
     error: BaseException | None = None
+
+    def sets_out_locked(self) -> bool:
+        """Begin without a worker, if that is possible, now that it may start; the lock is held."""
+        return False
 
     def deliver(self) -> None:
         """Hand value or error to whoever waits; called once, without the lock."""

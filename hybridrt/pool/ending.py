@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["book_locked", "finish", "finish_and_begin_next", "finish_batch", "finish_helped"]
+__all__ = [
+    "book_batch_locked", "book_locked", "finish", "finish_and_begin_next", "finish_batch", "finish_helped",
+]  # fmt: skip
 
 _ROOM = 32
 """Size of the waiting lane up to which short calls may join it; in a larger one, grown for calls that do
@@ -98,15 +100,10 @@ def finish_batch(
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:
-        permit, kind, refills, tally = worker.permit, profile.kind, bool(pool.backlog), pool.tally
-        if pool.measures:
-            ended = ended_ns if _may_overlap(pool) else 0
-            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
-            tally.wall_ns += wall_ns
-            tally.cpu_ns += cpu_ns
-        tally.completed += calls - failed
-        tally.failed += failed
-        profile.failed += failed
+        permit, kind, refills = worker.permit, profile.kind, bool(pool.backlog)
+        book_batch_locked(
+            pool, profile, calls, failed, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns
+        )
         pool.end_stint_locked(worker)
         if pool.others_starve_locked():
             hired = pool.dispatch_others_locked()
@@ -155,6 +152,29 @@ def book_locked(pool: Pool, call: Call) -> None:
     if call.unjudged:
         call.unjudged = False
         profile.unjudged -= 1
+
+
+def book_batch_locked(
+    pool: Pool,
+    profile: Profile,
+    calls: int,
+    failed: int,
+    wall_ns: int,
+    cpu_ns: int,
+    queue_wait_ns: int,
+    least_blocked_ns: int,
+    ended_ns: int,
+) -> None:
+    """Add calls that ran back to back to the statistics."""
+    tally = pool.tally
+    if pool.measures:
+        ended = ended_ns if _may_overlap(pool) else 0
+        profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
+        tally.wall_ns += wall_ns
+        tally.cpu_ns += cpu_ns
+    tally.completed += calls - failed
+    tally.failed += failed
+    profile.failed += failed
 
 
 def _may_overlap(pool: Pool) -> bool:

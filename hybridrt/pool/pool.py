@@ -169,7 +169,7 @@ class Pool:
             return True
         self.queued += 1
         if call.gates or call.resolves:
-            self._advance(call)
+            self.enter_gates_locked(call)
         else:
             self.admission.put(call)
         return call.place is not None and len(call.place) > 1
@@ -185,7 +185,7 @@ class Pool:
         self.backlog[call] = None
         call.place = self.backlog
 
-    def _advance(self, call: Call) -> None:
+    def enter_gates_locked(self, call: Call) -> None:
         """Take a call through the gates that are open, and to its lane behind the last."""
         if self._pass_gates(call):
             self.requeue_locked(call)
@@ -242,7 +242,9 @@ class Pool:
             self.assign_locked(call)
 
     def assign_locked(self, call: Call) -> list[Worker]:
-        """Give a call to a parked worker, or to a new one, which is returned."""
+        """Give a call to a parked worker, or to a new one, which is returned, unless it needs none."""
+        if call.sets_out_locked():
+            return NOBODY
         crew = self.crew
         hired = [] if crew.idle else [crew.hire()]
         worker = hired[0] if hired else crew.idle.pop()
@@ -269,7 +271,7 @@ class Pool:
             call, _ = self.backlog.popitem(last=False)
             call.place = None
             self.queued += 1
-            self._advance(call)
+            self.enter_gates_locked(call)
 
     def _begin(self, worker: Worker, call: Call) -> None:
         """Open a stint: the call, and those that go with it, are the worker's to claim."""
@@ -313,12 +315,12 @@ class Pool:
 
     def begin_or_park_locked(self, worker: Worker) -> bool:
         """Open a worker's next stint and return True, or park it."""
-        call = self.take_locked() if self.queued else None
-        if call is None:
-            self.crew.park(worker)
-            return False
-        self._begin(worker, call)
-        return True
+        while self.queued and (call := self.take_locked()) is not None:
+            if not call.sets_out_locked():
+                self._begin(worker, call)
+                return True
+        self.crew.park(worker)
+        return False
 
     # ------------------------------------------------------------------ ending
 
@@ -377,7 +379,7 @@ class Pool:
             if follower is not None:
                 follower.gates_passed += 1
                 del follower.pool.at_gates[follower]
-                follower.pool._advance(follower)
+                follower.pool.enter_gates_locked(follower)
                 touched[follower.pool] = None
         call.gates = ()
         return touched

@@ -31,9 +31,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
     now = pool.interpreter.clock.wall_ns()
     tally = pool.tally
     with patiently(pool.interpreter.lock):
-        # A worker begins and ends a call without the lock: `call` is read once.
-        calls = [(stint, stint.call) for stint in pool.crew.stints()]
-        running = [_running(stint, call, now) for stint, call in calls if call is not None]
+        running = [_running(stint, call, now) for stint in pool.crew.stints() for call in stint.calls()]
         functions = _with_placements(pool, pool.profiles.snapshot())
         queued = pool.admission.counts() | {
             "resolve": len(pool.resolve_lane),

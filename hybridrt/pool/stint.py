@@ -43,6 +43,11 @@ class Stint:
         """The same in a sentence."""
         raise NotImplementedError
 
+    def calls(self) -> tuple[Call, ...]:
+        """Return the call that runs now, and those that cannot be told from it."""
+        call = self.call
+        return () if call is None else (call,)
+
     def position(self) -> str:
         """Say where the call stands."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ import pytest
 
 from hybridrt import Runtime
 from hybridrt.loop import isolated
+from hybridrt.pool.gates import Gate
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
 
@@ -48,6 +49,16 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "FRESH", 3600.0)
     monkeypatch.setattr(isolated, "_BRIEF_NS", 1 << 60)
     monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
+
+
+@pytest.fixture
+def one_at_a_time() -> Iterator[Gate]:
+    """Let one process do all calls."""
+    gate = crew.processes.gate
+    most, gate.limit = gate.limit, 1
+    yield gate
+    assert (gate.active, len(gate.waiting)) == (0, 0)
+    gate.limit = most
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -114,6 +114,23 @@ def hold(entered: str, release: str, value: Any = None) -> Any:
     return value
 
 
+def hold_zero(entered: str, release: str, value: int) -> int:
+    """Hold a call with 0; let others pass."""
+    if not value:
+        hold(entered, release)
+    return value
+
+
+def divide(value: float) -> float:
+    return 1.0 / value
+
+
+def end_at_zero(value: int) -> int:
+    if not value:
+        end(3)
+    return value
+
+
 def ask_for_cancelling() -> str:
     check_cancelled()
     return "not cancelled"

@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop.courier import replies_of
 from hybridrt.loop.isolated import Line, isolated_call
 from hybridrt.loop.port import current_port
+from hybridrt.loop.replies import replies_of
 from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE
 
 from . import far
 
 __all__ = [
-    "FarGate", "cancel_kills", "carried_by_loop", "closes_after", "lighten", "push", "run_isolated",
+    "FarGate", "cancel_kills", "carried_by_loop", "closes_after", "crowd", "lighten", "push", "run_isolated",
 ]  # fmt: skip
 
 
@@ -50,9 +50,9 @@ class FarGate:
         os.mkfifo(self._entered)
         os.mkfifo(self._release)
 
-    def push(self, value: Any = None, **options: Any) -> Any:
+    def push(self, value: Any = None, fn: Callable[..., Any] = far.hold, **options: Any) -> Any:
         """Submit a call that waits in here, and then returns `value`."""
-        return push(far.hold, self._entered, self._release, value, **options)
+        return push(fn, self._entered, self._release, value, **options)
 
     async def entered(self) -> int:
         """Wait until a call is inside; return its process."""
@@ -88,7 +88,7 @@ async def cancel_kills(held: Any, far_gate: FarGate) -> None:
 
 def carried_by_loop(call: Any) -> bool:
     """Tell whether a call is under way without a thread."""
-    return any(errand.call is call for errand in call.pool.crew.errands)
+    return any(call in errand.calls() for errand in call.pool.crew.errands)
 
 
 async def lighten(fn: Callable[..., Any], isolation: Isolation = "process") -> Line:
@@ -98,4 +98,11 @@ async def lighten(fn: Callable[..., Any], isolation: Isolation = "process") -> L
     assert isinstance(line, Line)
     line._brief, line.is_measured = 1 << 60, True
     line.replies = replies_of(asyncio.get_running_loop())
+    return line
+
+
+async def crowd(fn: Callable[..., Any], isolation: Isolation = "process") -> Line:
+    """Let calls of `fn` go together that are made in one turn of the running loop."""
+    line = await lighten(fn, isolation)
+    line.is_measured, line._brief, line._crowd, line.together = False, (1 << 60) + 1, 1 << 60, 16
     return line

@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import psutil
@@ -28,16 +27,6 @@ pytestmark = [
     pytest.mark.usefixtures("kept", "runtime", "steady"),
     pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only"),
 ]
-
-
-@pytest.fixture
-def one_at_a_time() -> Iterator[Gate]:
-    """Let one process do all calls."""
-    gate = crew.processes.gate
-    most, gate.limit = gate.limit, 1
-    yield gate
-    assert (gate.active, len(gate.waiting)) == (0, 0)
-    gate.limit = most
 
 
 def kill(process: psutil.Process) -> None:
@@ -104,7 +93,7 @@ async def test_an_argument_that_cannot_be_packed_after_all_is_told_and_costs_no_
 ) -> None:
     await lighten(far.echo)
     idle = crew.processes.isolates()
-    monkeypatch.setattr(isolated, "is_light_call", lambda args, kwargs: True)
+    monkeypatch.setattr(isolated, "weigh_call", lambda args, kwargs: 0)
     with pytest.raises(NotPortableError, match=r"argument 1 of .*far:echo is a lock"):
         await run_isolated(far.echo, threading.Lock())
     assert crew.processes.isolates() == idle
@@ -150,6 +139,7 @@ async def test_queued_calls_follow_one_another_on_the_loop_in_their_order(one_at
     for call in calls:
         await call
         assert len(call.pool.crew.errands) <= 1
+    await asyncio.sleep(0)
     assert ended == [0, 1, 2, 3, 4, 5]
     assert len(calls[0].pool.crew.workers) == workers
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from hybridrt.pool.isolates.wire import Wire
 from hybridrt.values import Isolation
 from tests.loop.support import eventually
 
 from . import far
-from .support import lighten, push
+from .support import crowd, lighten, push
 
 pytestmark = [
     pytest.mark.race,
@@ -65,3 +66,71 @@ async def test_a_call_withdrawn_while_another_ends_never_runs_and_blocks_nobody(
     assert calls[3].cancelled()
     assert calls[5].cancelled()
     await eventually(partial(_is_at_rest, calls[0]))
+
+
+def _hand_over_beside(call: Any) -> threading.Thread:
+    """Let a thread take over the errand that a call is on, whatever the loop does meanwhile."""
+    errand = next((errand for errand in call.pool.crew.errands if call in errand.calls()), None)
+    thread = threading.Thread(target=errand.hand_over if errand is not None else int)
+    thread.start()
+    return thread
+
+
+async def test_calls_that_linger_depart_once_or_are_handed_over_once(isolation: Isolation) -> None:
+    await crowd(far.add, isolation)
+    calls = [push(far.add, number, isolation=isolation) for number in range(4)]
+    thread = _hand_over_beside(calls[0])
+    assert await asyncio.gather(*calls) == [1, 2, 3, 4]
+    thread.join()
+    await eventually(partial(_is_at_rest, calls[0]))
+
+
+async def test_a_call_that_joins_while_a_thread_takes_over_is_not_lost(isolation: Isolation) -> None:
+    await crowd(far.add, isolation)
+    calls = [push(far.add, 0, isolation=isolation)]
+    thread = _hand_over_beside(calls[0])
+    calls += [push(far.add, number, isolation=isolation) for number in range(1, 5)]
+    assert await asyncio.gather(*calls) == [1, 2, 3, 4, 5]
+    thread.join()
+    await eventually(partial(_is_at_rest, calls[0]))
+
+
+async def test_the_loop_and_a_thread_that_takes_over_deliver_a_batch_once(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def waits_for_news(wire: Wire) -> bool:
+        return bool(select.select([wire.fileno()], [], [], None)[0])
+
+    monkeypatch.setattr(Wire, "has_news", waits_for_news)  # else the isolate is ended, and another started
+    await crowd(far.add, isolation)
+    calls = [push(far.add, number, isolation=isolation) for number in range(4)]
+    await asyncio.sleep(0)
+    thread = _hand_over_beside(calls[0])
+    assert await asyncio.gather(*calls) == [1, 2, 3, 4]
+    thread.join()
+    await eventually(partial(_is_at_rest, calls[0]))
+
+
+async def test_a_call_cancelled_while_its_batch_is_sent_back_ends_once(isolation: Isolation) -> None:
+    await crowd(far.add, isolation)
+    calls = [push(far.add, number, isolation=isolation) for number in range(4)]
+    thread = _hand_over_beside(calls[0])
+    calls[2].cancel()
+    assert await asyncio.gather(*calls[:2], calls[3]) == [1, 2, 4]
+    await asyncio.wait({calls[2]})
+    assert calls[2].cancelled()
+    thread.join()
+    await eventually(partial(_is_at_rest, calls[0]))
+
+
+async def test_calls_of_a_crowd_all_come_back_while_workers_and_loop_take_turns(isolation: Isolation) -> None:
+    line = await crowd(far.echo, isolation)
+    gate, most = line.crew.gate, line.crew.gate.limit
+    gate.limit = 1
+    try:
+        values = [bytes(5000) if number == 3 else number for number in range(8)]
+        calls = [push(far.echo, value, isolation=isolation) for value in values]
+        assert await asyncio.gather(*calls) == values
+        await eventually(partial(_is_at_rest, calls[0]))
+    finally:
+        gate.limit = most

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hybridrt.loop import courier, isolated
-from hybridrt.loop.courier import replies_of
+from hybridrt.loop import courier, isolated, replies
+from hybridrt.loop.replies import replies_of
 from hybridrt.pool.isolates.packing import LIGHT
 from hybridrt.values import Isolation
 from tests.pool.support import until
@@ -101,8 +101,8 @@ async def test_a_loop_that_watches_no_descriptors_leaves_all_calls_to_threads(
     def refuse(*_: object) -> None:
         raise NotImplementedError
 
-    monkeypatch.setattr(courier, "_replies", {})
-    monkeypatch.setattr(courier.select, "epoll", refuse)
+    monkeypatch.setattr(replies, "_replies", {})
+    monkeypatch.setattr(replies.select, "epoll", refuse)
     assert replies_of(asyncio.get_running_loop()) is None
     await lighten(far.add)
     call = push(far.add, 1)

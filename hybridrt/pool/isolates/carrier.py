@@ -6,10 +6,11 @@ import asyncio
 import pickle
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hybridrt.errors import NotPortableError, WorkerLostError
+from hybridrt.pool.call import Call
 from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
@@ -116,17 +117,19 @@ class Carrier:
             self.tell(None)
         return self._outcome(message)
 
-    def crossed(self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool) -> None:
-        """Note and tell what a call cost that returned or raised."""
+    def crossed(
+        self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool, calls: int = 1
+    ) -> None:
+        """Note and tell what a call cost that returned or raised; `calls` share what the message says."""
         if message.status > RAISED:
             return
         self.crossing = Crossing(
             wall_ns=wall_ns,
             host_cpu_ns=cpu_ns,
-            child_wall_ns=message.wall_ns,
-            child_cpu_ns=message.cpu_ns,
-            bytes_out=size,
-            bytes_in=message.size,
+            child_wall_ns=message.wall_ns // calls,
+            child_cpu_ns=message.cpu_ns // calls,
+            bytes_out=size // calls,
+            bytes_in=message.size // calls,
             cold=cold,
         )
         self.tell(self.crossing)
@@ -139,6 +142,10 @@ class Carrier:
     def pack_light(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """Take a call apart whose arguments are light."""
         return pickle.dumps((tuple(self._reference), args, kwargs), 5)
+
+    def pack_batch(self, calls: Iterable[Call]) -> bytes:
+        """Take several calls of the function apart whose arguments are light."""
+        return pickle.dumps((tuple(self._reference), [(call.args, call.kwargs) for call in calls]), 5)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         try:

@@ -18,23 +18,24 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from hybridrt.pool.isolates.packing import Packed, is_light, pack, unpack
+from hybridrt.pool.isolates.packing import LIGHT, Packed, is_light, pack, room_beside, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
 __all__ = [
-    "ARGUMENTS", "LIGHT_VALUE", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE", "inside",
-    "serve_process", "serve_thread",
+    "ARGUMENTS", "BATCH", "LIGHT_VALUE", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE",
+    "inside", "serve_process", "serve_thread",
 ]  # fmt: skip
 
 LIGHT_VALUE, VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(7)
 """What a reply holds: a value that is light all the way down; any other; the exception and its traceback;
 or the reason, as text, why a module does not work in this interpreter, the function was not found, the
 arguments could not be put together, or the result could not be taken apart."""
-UNMEASURED = 1
-"""What a call says whose CPU time nobody wants to know."""
+UNMEASURED, BATCH = 1, 2
+"""What a message says whose CPU time nobody wants to know, and one that holds several calls; or both."""
 
 Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
@@ -69,8 +70,11 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     try:
         while True:
             message = wire.receive()
-            reads = _no_time if message.status == UNMEASURED else clock
-            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, reads)
+            reads = _no_time if message.status & UNMEASURED else clock
+            if message.status & BATCH:
+                status, wall_ns, cpu_ns, packed = _run_batch(message.value, reads)
+            else:
+                status, wall_ns, cpu_ns, packed = _run(message.value, message.error, reads)
             del message  # an idle isolate keeps nothing of a call alive
             if isinstance(packed, bytes):
                 wire.send_light(packed, status, wall_ns, cpu_ns)
@@ -130,6 +134,32 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return VALUE, *spent, pack(value)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
+
+
+def _run_batch(calls: Any, clock: _Clock) -> Reply:
+    """Run calls of a pure function, up to one that does not return or does not return anything light.
+
+    The answer is light: the values of those that did, and what they took together. Who sent them runs that
+    one again, and the rest, one by one.
+
+    Args:
+        calls: The reference, and arguments and keyword arguments of each; None if they could not be put
+            together.
+        clock: The CPU time of who runs them.
+    """
+    values: list[Any] = []
+    left = LIGHT
+    cpu, wall = clock(), time.perf_counter_ns()
+    with suppress(BaseException):  # it happens again, where there is somebody to tell
+        reference, inputs = calls
+        fn = resolve(*reference)
+        for args, kwargs in inputs:
+            value = fn(*args, **kwargs)
+            left = room_beside((value,), left)
+            if left < 0:
+                break
+            values.append(value)
+    return LIGHT_VALUE, time.perf_counter_ns() - wall, clock() - cpu, pickle.dumps(values, 5)
 
 
 def _no_time() -> int:

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["LIGHT", "SMALL", "Packed", "Reader", "is_light", "is_light_call", "pack", "unpack"]
+__all__ = ["LIGHT", "SMALL", "Packed", "Reader", "is_light", "pack", "room_beside", "unpack", "weigh_call"]
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 SMALL = 1 << 16
@@ -122,16 +122,16 @@ def is_light(values: Collection[Any]) -> bool:
 
     True of some dozens of numbers and short texts, in lists and dictionaries or not, and of nothing else.
     """
-    return _room_beside(values, LIGHT) >= 0
+    return room_beside(values, LIGHT) >= 0
 
 
-def is_light_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Tell the same of the arguments of a call."""
-    left = _room_beside(args, LIGHT)
-    return (_room_beside((kwargs,), left) if kwargs else left) >= 0
+def weigh_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
+    """Return about how many bytes the arguments of a call take; more than `LIGHT` if they are not light."""
+    left = room_beside(args, LIGHT)
+    return LIGHT - (room_beside((kwargs,), left) if kwargs else left)
 
 
-def _room_beside(values: Collection[Any], left: int) -> int:
+def room_beside(values: Collection[Any], left: int) -> int:
     """Return how many of the bytes are left; below zero, if the values are too many or not of our kinds."""
     left -= _EACH * len(values)
     if left < 0:
@@ -143,9 +143,9 @@ def _room_beside(values: Collection[Any], left: int) -> int:
         elif kind in _TEXTS:
             left -= len(value)
         elif kind in _LISTS:
-            left = _room_beside(value, left)
+            left = room_beside(value, left)
         elif kind is dict:
-            left = _room_beside(value.values(), _room_beside(value, left))
+            left = room_beside(value.values(), room_beside(value, left))
         elif kind not in _SCALARS:
             return -1
         if left < 0:

@@ -13,6 +13,7 @@ the next call.
 from __future__ import annotations
 
 import pickle
+import select
 import socket
 import struct
 from contextlib import suppress
@@ -154,6 +155,12 @@ class Wire:
         except Exception as error:
             message.error = error
         return message
+
+    def has_news(self) -> bool:
+        """Tell whether `receive` would find something, be it that the other end has closed."""
+        news = select.poll()
+        news.register(self._socket, select.POLLIN)
+        return self._from != self._to or bool(news.poll(0))
 
     def fileno(self) -> int:
         """Return the descriptor of this end; -1 once it is closed."""
