@@ -52,7 +52,7 @@ class LoopCall(Call, asyncio.Future[Any]):
         if withdraw(self):
             return super().cancel(msg)
         self.cancel_requested = True
-        if self.abandon_on_cancel and abandon(self):
+        if (self.abandon_on_cancel and abandon(self)) or (self.alone and withdraw(self)):
             return super().cancel(msg)
         self.cancel_message = msg
         return True
@@ -62,14 +62,17 @@ class LoopCall(Call, asyncio.Future[Any]):
         if self.done():
             return
         name = self.profile.name
-        if withdraw(self):
-            self._fail(
-                f"{name} did not start within its timeout of {timeout} s and was removed", started=False
-            )
-        elif abandon(self):
-            self._fail(
-                f"{name} still ran after its timeout of {timeout} s; {self.when_abandoned}", started=True
-            )
+        for _ in range(2):  # between the two it may come back to the queue, once
+            if withdraw(self):
+                self._fail(
+                    f"{name} did not start within its timeout of {timeout} s and was removed", started=False
+                )
+                break
+            if abandon(self):
+                self._fail(
+                    f"{name} still ran after its timeout of {timeout} s; {self.when_abandoned}", started=True
+                )
+                break
 
     def expire_in_queue(self, queue_timeout: float) -> None:
         """The time to start is up; a call that runs is left alone."""

@@ -25,7 +25,8 @@ Who sees to the reply of a call is who gets the courier's one token for it:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from threading import Thread
@@ -84,7 +85,8 @@ class Courier(Errand):
         """Tell whether a queued call is as light, of the same loop, and for isolates of the same kind."""
         if getattr(call, "replies", None) is not self._replies:
             return False
-        return call.carrier.crew is self.call.carrier.crew  # type: ignore[attr-defined]  # it is one of ours
+        carried: IsolatedCall = call  # type: ignore[assignment]
+        return carried.line.replies is self._replies and carried.carrier.crew is self.call.carrier.crew
 
     def takes_along(self, call: Call) -> bool:
         """Add a call of the same function that is as light and brief, as far as there is room."""
@@ -101,30 +103,36 @@ class Courier(Errand):
     def linger(self) -> None:
         """Let calls join that are made in this turn of the loop, or what is left of it."""
         self.open, self._sent, self._done = True, None, None
-        self._token.append(None)
         self.call.line.lingers = self
+        self._token.append(None)
 
-    def depart_later(self) -> None:
+    def depart_later(self, line: Line) -> None:
         """Set out in the next turn of the loop, after what was called before this."""
-        self._replies.loop.call_soon(self._depart, self.call.line)
+        self._replies.loop.call_soon(self._depart, line)
 
     def depart_locked(self, call: IsolatedCall) -> bool:
         """Begin a call taken out of the queue, in any thread, and let the loop set out with it."""
-        loop = self._replies.loop
-        if loop.is_closed():
+        if self._replies.loop.is_closed():
             return False
         begin_locked(self, call)
         self._token.append(None)
-        with suppress(RuntimeError):  # it was closed this moment, and the governor hands the call over
-            loop.call_soon_threadsafe(self._depart, call.line)
+        self._wake_loop(call.line)
         return True
 
+    def _wake_loop(self, line: Line) -> None:
+        with suppress(Exception):  # it was closed this moment, and the governor hands the call over
+            self._replies.loop.call_soon_threadsafe(self._depart, line)
+
     def _depart(self, line: Line) -> None:
+        self._replies.late = False
         if line.lingers is self:
             line.lingers = None
-        if self.takes_token():
-            self.open = False
-            self.set_out()
+        if not self.takes_token():
+            return
+        self.open = False
+        if any(call.cancel_requested for call in self.calls()):
+            return self._leave_loop()  # a thread sorts them out
+        self.set_out()
 
     def set_out(self) -> None:
         """Send the call, which has begun, to an isolate that is lent now, when it has its place."""
@@ -175,20 +183,20 @@ class Courier(Errand):
         took = (clock.wall_ns() - call.started_ns) // many
         if measured:
             line.cpu_ns = (self._cpu_ns + clock.cpu_ns() - cpu) // many
+        if self.batch:
+            self._done = _unpack(message)
+            self._share_out(took)
+        else:
+            call.value, call.error = message.value, message.error
+            call.wall_ns, call.cpu_ns = took, line.cpu_ns
+        whole = self._done is None or len(self._done) == many
         try:
             carrier.isolate = None
             # Back before the place of the call, so that whoever gets that finds it.
             if not carrier.crew.keep(self._isolate):
                 _at_leisure(partial(carrier.crew.end, self._isolate))
-            if self.batch:
-                self._done = message.value or []
-                if len(self._done) < many:
-                    calls.clear()
-                    return self._leave_loop()
-                self._share_out(took)
-            else:
-                call.value, call.error = message.value, message.error
-                call.wall_ns, call.cpu_ns = took, line.cpu_ns
+            if not whole:
+                return self._leave_loop()
             if finish_errand(self, call, goes_on=True) is not None:
                 lingers = self._goes_on()
             elif call.pool.crew.stopping():
@@ -201,14 +209,16 @@ class Courier(Errand):
             else:
                 line.came_again(message.wall_ns // many)
         finally:
-            for each in calls:
+            for each in calls if whole else ():
                 LoopCall.settle(each)
             if lingers:  # after those that go on because of that
-                self.depart_later()
+                self.depart_later(self.call.line)
 
     def _goes_on(self) -> bool:
         """Set out with the call that has begun, or linger, and return whether it does."""
-        if not self.call.line.lingers_now():
+        call = self.call
+        full = len(self.batch) + 1 >= call.line.together
+        if full or (call.gates and call.gates[-1].waiting) or not call.line.lingers_now():
             self.set_out()
             return False
         self.linger()
@@ -237,12 +247,16 @@ class Courier(Errand):
         """Let a thread wait for the reply, if nobody has heard of it yet; from any thread."""
         if not self.takes_token():
             return
-        if self._sent is not None:
+        self._replies.late = True
+        sent, line = self._sent is not None, self.call.line
+        if sent:
             self._replies.forget(self)
         if not _in_thread(self._complete):
             self._token.append(None)
-            if self._sent is not None:
+            if sent:
                 self._replies.expect(self)
+            else:
+                self._wake_loop(line)
 
     def _leave_loop(self) -> None:
         """Let a thread do the rest: wait, unpack what is large, find out what has become of an isolate."""
@@ -252,21 +266,27 @@ class Courier(Errand):
         call = self.call
         if self._fetch_batch():
             self._share_out((call.pool.crew.wall_ns() - call.started_ns) // len(self.calls()))
+            for each in (call, *self.batch):
+                each.carrier.tell(None)
         else:
+            if call.alone and call.cancel_requested:
+                call.carrier.stop()  # it would run again for nobody
             try:
                 call.value = call.carrier.complete(self._sent, call.args, call.kwargs)
             except BaseException as error:
                 call.error = error
             call.wall_ns = call.pool.crew.wall_ns() - call.started_ns
-        calls = self.calls()
+        self._deliver(call, self.calls())
+        if call.pool.crew.stopping():
+            call.pool.crew.gone()
+        del call  # an error's traceback holds this frame
+
+    def _deliver(self, call: Call, calls: Iterable[Call]) -> None:
         try:
             finish_errand(self, call, goes_on=False)
         finally:
             for each in calls:
                 each.deliver()
-        if call.pool.crew.stopping():
-            call.pool.crew.gone()
-        del call, calls  # an error's traceback holds this frame
 
     def _fetch_batch(self) -> bool:
         """Tell whether a batch has come back with the value of one call at least; send back the others.
@@ -275,11 +295,14 @@ class Courier(Errand):
         """
         if not (self.batch or self.open):
             return False
-        call = self.call
-        if self._done is None and self._sent is not None and self._isolate.wire.has_news():
+        call, sent = self.call, self._sent
+        if self._done is None and sent is not None and self._isolate.wire.has_news():
             with suppress(BaseException):  # then the call alone meets with it
-                self._done = call.carrier.complete(self._sent, call.args, call.kwargs)
+                self._done = _unpack(call.carrier.fetch(sent))
+        if not self._done and sent is not None:
+            call.line.fell_apart()
         self._sent, done = None, len(self._done or ())
+        call.alone = not done
         send_back(self, max(0, done - 1))
         return done > 0
 
@@ -296,7 +319,7 @@ def send_out(call: IsolatedCall, replies: Replies) -> bool:
         return False
     if call.line.lingers_now():
         courier.linger()
-        courier.depart_later()
+        courier.depart_later(call.line)
     else:
         courier.set_out()
     return True
@@ -304,9 +327,14 @@ def send_out(call: IsolatedCall, replies: Replies) -> bool:
 
 def set_out_locked(call: IsolatedCall, replies: Replies) -> bool:
     """The same for a call that was taken out of the queue, in any thread; the lock is held."""
-    if not call.carrier.crew.has_warm() or call.pool.governor.error is not None:
+    if replies.late or not call.in_waiting_lane or not call.carrier.crew.has_warm():
         return False
-    return Courier(replies).depart_locked(call)
+    return call.pool.governor.error is None and Courier(replies).depart_locked(call)
+
+
+def _unpack(message: Message) -> list[Any]:
+    """Return the values of a batch; each was packed by itself, so that callers share nothing."""
+    return [pickle.loads(value) for value in message.value or ()]
 
 
 def _at_leisure(work: Callable[[], object]) -> None:

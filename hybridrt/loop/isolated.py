@@ -118,8 +118,8 @@ class Line:
     """
 
     __slots__ = (
-        "_brief", "_crowd", "_loop", "_usual_ns", "cpu_ns", "crew", "fn", "gates", "is_measured", "isolation",
-        "lingers", "named", "profile", "reference", "replies", "together", "when_abandoned",
+        "_brief", "_crowd", "_loop", "_most", "_usual_ns", "cpu_ns", "crew", "fn", "gates", "is_measured",
+        "isolation", "lingers", "named", "profile", "reference", "replies", "together", "when_abandoned",
     )  # fmt: skip
 
     def __init__(self, port: Port, fn: Callable[..., Any], isolation: Isolation) -> None:
@@ -137,6 +137,7 @@ class Line:
         self.together = 1
         self.lingers: Courier | None = None
         self._usual_ns = self._crowd = 0
+        self._most = _TOGETHER
         self._loop = port.loop
         self._brief = 0
         used_by(pool)
@@ -163,6 +164,10 @@ class Line:
         """Learn how many calls set out with another: while some do, couriers linger for more."""
         self._crowd = _CROWD if others else max(0, self._crowd - 1)
 
+    def fell_apart(self) -> None:
+        """Send fewer together from now on: one of them took long, or ended its isolate."""
+        self._most = max(1, self._most // 2)
+
     def lingers_now(self) -> bool:
         """Tell whether a call that begins had better linger, and is the first to."""
         return self._crowd > 0 and self.together > 1 and self.lingers is None
@@ -171,7 +176,7 @@ class Line:
         self._brief = self._brief + 1 if brief else -_PAUSE
         self._usual_ns = max(min(child_wall_ns, _BRIEF_NS), self._usual_ns - self._usual_ns // 8)
         self.is_measured = self._brief < _FIRST or not self._brief % _OFTEN
-        self.together = min(_TOGETHER, max(1, _TOGETHER_NS // (self._usual_ns + 1)))
+        self.together = min(self._most, max(1, _TOGETHER_NS // (self._usual_ns + 1)))
         self.replies = replies_of(self._loop) if self._brief >= _ENOUGH else None
 
 

@@ -37,6 +37,10 @@ class Replies:
     The isolates' descriptors are in a set of their own, and the loop watches only that: a loop that watched
     them itself might change them (uvloop makes them non-blocking), and would have to be told at each call.
 
+    Attributes:
+        loop: The loop.
+        late: It had to be helped, and has not turned since: it may stand still, or be about to close.
+
     Args:
         loop: The loop, which runs in this thread.
 
@@ -47,6 +51,7 @@ class Replies:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
+        self.late = False
         self._ready = select.epoll()
         self._once = select.EPOLLIN | select.EPOLLONESHOT
         self._awaited: dict[int, Awaiter] = {}
@@ -68,6 +73,7 @@ class Replies:
             self._ready.unregister(awaiter.descriptor)
 
     def _arrived(self) -> None:
+        self.late = False
         for descriptor, _ in self._ready.poll(0, 1):
             awaiter = self._awaited.pop(descriptor, None)
             if awaiter is not None and awaiter.takes_token():

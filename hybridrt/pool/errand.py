@@ -125,16 +125,16 @@ def send_back(errand: Errand, kept: int = 0) -> None:
     with patiently(pool.lock):
         errand.open = False
         back, errand.batch = errand.batch[kept:], errand.batch[:kept]
-        dropped = [call for call in back if call.cancel_requested]
-        for call in dropped:
-            call.state = CANCELLED
-        pool.tally.cancelled += len(dropped)
+        dropped = list[Call]()
         for call in back:
-            if call.state == CANCELLED:
-                continue
-            call.state, call.alone = QUEUED, True
-            pool.queued += 1
-            pool.enter_gates_locked(call)
+            if call.cancel_requested:
+                call.state = CANCELLED
+                pool.tally.cancelled += 1
+                dropped.append(call)
+            else:
+                call.state, call.alone = QUEUED, True
+                pool.queued += 1
+                pool.enter_gates_locked(call)
         hired = pool.dispatch_locked()
     pool.crew.start(hired)
     for call in dropped:
@@ -224,4 +224,5 @@ def _fill_locked(pool: Pool, errand: Errand, gate: Gate) -> None:
     for call in errand.batch:
         del gate.waiting[call], pool.at_gates[call]
         call.state, call.place, call.started_ns = RUNNING, None, errand.begun_ns
-    pool.left_queue_locked(len(errand.batch))
+    if errand.batch:
+        pool.left_queue_locked(len(errand.batch))

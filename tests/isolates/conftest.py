@@ -11,7 +11,9 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop import isolated
+from hybridrt.loop import courier, isolated
+from hybridrt.pool import sampler
+from hybridrt.pool.errand import LATE_NS
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
@@ -53,12 +55,48 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def one_at_a_time() -> Iterator[Gate]:
-    """Let one process do all calls."""
-    gate = crew.processes.gate
-    most, gate.limit = gate.limit, 1
-    yield gate
-    assert (gate.active, len(gate.waiting)) == (0, 0)
-    gate.limit = most
+    """Let one isolate of each kind do all calls."""
+    gates = [each.gate for each in crew._crews]
+    most = [gate.limit for gate in gates]
+    for gate in gates:
+        gate.limit = 1
+    yield crew.processes.gate
+    for gate, limit in zip(gates, most, strict=True):
+        assert (gate.active, len(gate.waiting)) == (0, 0)
+        gate.limit = limit
+
+
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take nothing for late or long however slow the machine is."""
+    monkeypatch.setattr(sampler, "LATE_NS", 1 << 60)
+    monkeypatch.setattr(isolated, "_TOGETHER_NS", 1 << 60)
+
+
+@pytest.fixture
+def hurried(unhurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take for late what is."""
+    monkeypatch.setattr(sampler, "LATE_NS", LATE_NS)
+
+
+@pytest.fixture
+def two_at_a_time(one_at_a_time: Gate) -> None:
+    """Let two processes do all calls."""
+    one_at_a_time.limit = 2
+
+
+@pytest.fixture
+def messages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note how many calls each message of a courier has."""
+    sizes = list[int]()
+    set_out = courier.Courier.set_out
+
+    def note(self: courier.Courier) -> None:
+        sizes.append(len(self.calls()))
+        set_out(self)
+
+    monkeypatch.setattr(courier.Courier, "set_out", note)
+    return sizes
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -6,6 +6,7 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from contextvars import ContextVar
 from typing import Any
 
@@ -119,6 +120,17 @@ def hold_zero(entered: str, release: str, value: int) -> int:
     if not value:
         hold(entered, release)
     return value
+
+
+def pop(values: list[int]) -> list[int]:
+    """Take the last value away, and return what is left."""
+    values.pop()
+    return values
+
+
+def nap(seconds: float) -> float:
+    time.sleep(seconds)
+    return seconds
 
 
 def divide(value: float) -> float:

@@ -117,6 +117,14 @@ class Carrier:
             self.tell(None)
         return self._outcome(message)
 
+    def fetch(self, sent: bytes) -> Message:
+        """Return what an isolate has answered that was sent a batch.
+
+        Raises:
+            BaseException: It is gone, or the call is to be stopped.
+        """
+        return self._run(Packed((sent,)), self.isolate)[0]
+
     def crossed(
         self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool, calls: int = 1
     ) -> None:
@@ -145,7 +153,8 @@ class Carrier:
 
     def pack_batch(self, calls: Iterable[Call]) -> bytes:
         """Take several calls of the function apart whose arguments are light."""
-        return pickle.dumps((tuple(self._reference), [(call.args, call.kwargs) for call in calls]), 5)
+        inputs = [pickle.dumps((call.args, call.kwargs), 5) for call in calls]  # they share nothing
+        return pickle.dumps((tuple(self._reference), inputs), 5)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         try:
@@ -197,6 +206,7 @@ class Carrier:
         raise WorkerLostError(f"{fate} in the middle of {self._reference}", started=started, exitcode=code)
 
     def _lease(self) -> Isolate:
+        self._raise_if_stopped()  # starting one takes long
         isolate = self.crew.lease()
         with self._lock:
             if not self.stopped:
@@ -204,6 +214,10 @@ class Carrier:
                 return isolate
         self.crew.give_back(isolate)
         raise self._cancelled()
+
+    def _raise_if_stopped(self) -> None:
+        if self.stopped:
+            raise self._cancelled()
 
     def _let_go(self, isolate: Isolate, *, fit: bool) -> None:
         with self._lock:

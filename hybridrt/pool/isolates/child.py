@@ -37,6 +37,9 @@ arguments could not be put together, or the result could not be taken apart."""
 UNMEASURED, BATCH = 1, 2
 """What a message says whose CPU time nobody wants to know, and one that holds several calls; or both."""
 
+_LONG_NS = 5_000_000
+"""What calls that were sent together may take before those that have not begun go elsewhere."""
+
 Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
 _inside = False
@@ -137,28 +140,31 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
 
 
 def _run_batch(calls: Any, clock: _Clock) -> Reply:
-    """Run calls of a pure function, up to one that does not return or does not return anything light.
+    """Run calls of a pure function, up to one that does not return or returns nothing light, or takes long.
 
-    The answer is light: the values of those that did, and what they took together. Who sent them runs that
-    one again, and the rest, one by one.
+    The answer is light: the values, each packed by itself, of those that returned, and what they took
+    together. Who sent them runs the rest one by one.
 
     Args:
         calls: The reference, and arguments and keyword arguments of each; None if they could not be put
             together.
         clock: The CPU time of who runs them.
     """
-    values: list[Any] = []
+    values: list[bytes] = []
     left = LIGHT
     cpu, wall = clock(), time.perf_counter_ns()
     with suppress(BaseException):  # it happens again, where there is somebody to tell
         reference, inputs = calls
         fn = resolve(*reference)
-        for args, kwargs in inputs:
+        for packed in inputs:
+            args, kwargs = pickle.loads(packed)
             value = fn(*args, **kwargs)
             left = room_beside((value,), left)
             if left < 0:
                 break
-            values.append(value)
+            values.append(pickle.dumps(value, 5))
+            if time.perf_counter_ns() - wall > _LONG_NS:
+                break
     return LIGHT_VALUE, time.perf_counter_ns() - wall, clock() - cpu, pickle.dumps(values, 5)
 
 
