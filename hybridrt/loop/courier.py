@@ -130,6 +130,8 @@ class Courier(Errand):
         if not self.takes_token():
             return
         self.open = False
+        if self.call.cancel_requested:
+            self.call.carrier.stop()
         if any(call.cancel_requested for call in self.calls()):
             return self._leave_loop()  # a thread sorts them out
         self.set_out()

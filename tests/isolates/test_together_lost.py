@@ -233,7 +233,17 @@ async def test_closing_waits_for_all_of_them(runtime: Runtime, far_gate: FarGate
     assert await calls[1] == 1
 
 
-async def test_calls_cancelled_before_they_set_out_never_run(messages: list[int]) -> None:
+async def test_a_call_cancelled_before_it_sets_out_never_runs() -> None:
+    await crowd(far.count_calls)
+    before = await push(far.count_calls)
+    call = push(far.count_calls)
+    call.cancel()
+    await asyncio.wait({call})
+    assert call.cancelled()
+    assert await push(far.count_calls) == before + 1
+
+
+async def test_of_several_that_set_out_together_those_cancelled_before_never_run() -> None:
     await crowd(far.count_calls)
     before = await push(far.count_calls)
     calls = [push(far.count_calls) for _ in range(4)]
