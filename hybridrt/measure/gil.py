@@ -6,6 +6,9 @@ above one says that the GIL was not free; no clock and no threshold is involved,
 interval does not blind it: `python -m benchmarks gil` finds it free in all sleeps beside nothing and
 beside zlib, in none beside bytecode and `json.loads`, at 0.1 as at 5 ms.
 
+The count also tells a long wait for the GIL from a thread that had no core: each wait is over after a switch
+interval, so a few of them are no long wait, however late the thread is.
+
 Where threads have no such counter (not Linux), the lateness of the sleep has to do.
 """
 
@@ -23,8 +26,7 @@ else:
 __all__ = ["TIMER_SLACK_NS", "GilProbe", "blocks", "switch_interval_ns"]
 
 TIMER_SLACK_NS = 100_000
-"""How late a timer ends a wait: Linux allows itself 50 us, and a wake-up takes as long again. Beside
-`json.loads` a wait for the GIL takes 155 us where the interval is 100."""
+"""How late a timer ends a wait: Linux allows itself 50 us, and a wake-up takes as long again."""
 
 
 def blocks() -> int | None:

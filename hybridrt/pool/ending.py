@@ -5,7 +5,7 @@ Same lock and same rules as `pool`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import DONE, Call
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hybridrt.pool.worker import Worker
 
 __all__ = [
-    "book_batch_locked", "book_locked", "finish", "finish_and_begin_next", "finish_batch", "finish_helped",
+    "Batch", "book_batch_locked", "book_locked", "finish", "finish_and_begin_next", "finish_batch",
+    "finish_helped",
 ]  # fmt: skip
 
 _ROOM = 32
@@ -83,27 +84,27 @@ def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call, moved: dict[Po
     return hired
 
 
-def finish_batch(
-    pool: Pool,
-    worker: Worker,
-    profile: Profile,
-    calls: int,
-    failed: int,
-    wall_ns: int,
-    cpu_ns: int,
-    queue_wait_ns: int,
-    least_blocked_ns: int,
-    ended_ns: int,
-) -> None:
+class Batch(NamedTuple):
+    """What is booked of calls of one function that ran back to back; see `Profile.record_batch`."""
+
+    profile: Profile
+    calls: int
+    failed: int
+    wall_ns: int
+    cpu_ns: int
+    queue_wait_ns: int
+    least_blocked_ns: int
+    ended_ns: int
+
+
+def finish_batch(pool: Pool, worker: Worker, batch: Batch) -> None:
     """Book a batch that ended and open the worker's next stint."""
-    hired = NOBODY
+    hired, profile = NOBODY, batch.profile
     if pool.lock.locked():
         patiently(pool.lock)
     with pool.lock:
         permit, kind, refills = worker.permit, profile.kind, bool(pool.backlog)
-        book_batch_locked(
-            pool, profile, calls, failed, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns
-        )
+        book_batch_locked(pool, batch)
         pool.end_stint_locked(worker)
         if pool.others_starve_locked():
             hired = pool.dispatch_others_locked()
@@ -154,18 +155,9 @@ def book_locked(pool: Pool, call: Call) -> None:
         profile.unjudged -= 1
 
 
-def book_batch_locked(
-    pool: Pool,
-    profile: Profile,
-    calls: int,
-    failed: int,
-    wall_ns: int,
-    cpu_ns: int,
-    queue_wait_ns: int,
-    least_blocked_ns: int,
-    ended_ns: int,
-) -> None:
+def book_batch_locked(pool: Pool, batch: Batch) -> None:
     """Add calls that ran back to back to the statistics."""
+    profile, calls, failed, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns = batch
     tally = pool.tally
     if pool.measures:
         ended = ended_ns if _may_overlap(pool) else 0

@@ -11,17 +11,14 @@ from __future__ import annotations
 from asyncio import CancelledError
 
 from hybridrt.pool.call import CANCELLED, DONE, QUEUED, RUNNING, Call
-from hybridrt.pool.ending import book_batch_locked, book_locked
+from hybridrt.pool.ending import Batch, book_batch_locked, book_locked
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.stint import NOBODY, Stint
 from hybridrt.pool.worker import Worker
 
-__all__ = [
-    "LATE_NS", "Errand", "begin_errand", "begin_locked", "finish_errand",
-    "join_errand", "send_back",
-]  # fmt: skip
+__all__ = ["LATE_NS", "Errand", "begin_errand", "begin_locked", "finish_errand", "join_errand", "send_back"]
 
 LATE_NS = 250_000_000
 """Time after which an errand is handed over: its loop may stand still, or never turn again."""
@@ -195,7 +192,8 @@ def _book_batch_locked(pool: Pool, errand: Errand, call: Call) -> None:
         each.state = DONE
         wait += each.started_ns - each.queued_ns
     ended = call.started_ns + many * wall
-    book_batch_locked(pool, call.profile, many, 0, many * wall, many * cpu, wait, wall - cpu, ended)
+    booked = Batch(call.profile, many, 0, many * wall, many * cpu, wait, wall - cpu, ended)
+    book_batch_locked(pool, booked)
     if call.in_waiting_lane:
         tally.lane_calls += many
         tally.lane_wall_ns += many * wall

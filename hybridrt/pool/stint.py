@@ -45,7 +45,7 @@ class Stint:
 
     def calls(self) -> tuple[Call, ...]:
         """Return the call that runs now, and those that cannot be told from it."""
-        call = self.call
+        call = self.call  # read once: a worker begins and ends a call without the lock
         return () if call is None else (call,)
 
     def position(self) -> str:

@@ -36,7 +36,7 @@ from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, worker_left
-from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
+from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.stint import Stint
@@ -272,9 +272,8 @@ class Worker(Stint):
         del call, context  # an error's traceback holds this frame
         wall_ns, cpu_ns = now - begun, cpu_now - cpu_begun
         try:
-            finish_batch(
-                self.pool, self, profile, calls, failed, wall_ns, cpu_ns, queue_wait, least_blocked, now
-            )
+            booked = Batch(profile, calls, failed, wall_ns, cpu_ns, queue_wait, least_blocked, now)
+            finish_batch(self.pool, self, booked)
         finally:
             self.release()
 

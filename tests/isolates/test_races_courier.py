@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import select
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -29,16 +31,23 @@ def _is_at_rest(call: Any) -> bool:
     return not call.pool.is_active() and call.line.crew.gate.active == 0
 
 
+@asynccontextmanager
+async def taken_over(call: Any) -> AsyncIterator[None]:
+    """Let a thread take over the errand that a call is on, whatever the loop does meanwhile."""
+    errand = next((errand for errand in call.pool.crew.errands if call in errand.calls()), None)
+    thread = threading.Thread(target=errand.hand_over if errand is not None else int)
+    thread.start()
+    yield
+    thread.join()
+    await eventually(partial(_is_at_rest, call))
+
+
 async def test_the_loop_and_a_thread_that_takes_over_deliver_a_call_once(isolation: Isolation) -> None:
     await lighten(far.add, isolation)
     for number in range(4):
         call = push(far.add, number, isolation=isolation)
-        errand = next(iter(call.pool.crew.errands), None)
-        thread = threading.Thread(target=errand.hand_over if errand is not None else int)
-        thread.start()
-        assert await call == number + 1
-        thread.join()
-        await eventually(partial(_is_at_rest, call))
+        async with taken_over(call):
+            assert await call == number + 1
 
 
 async def test_calls_of_two_loops_that_share_isolates_all_come_back(isolation: Isolation) -> None:
@@ -68,31 +77,19 @@ async def test_a_call_withdrawn_while_another_ends_never_runs_and_blocks_nobody(
     await eventually(partial(_is_at_rest, calls[0]))
 
 
-def _hand_over_beside(call: Any) -> threading.Thread:
-    """Let a thread take over the errand that a call is on, whatever the loop does meanwhile."""
-    errand = next((errand for errand in call.pool.crew.errands if call in errand.calls()), None)
-    thread = threading.Thread(target=errand.hand_over if errand is not None else int)
-    thread.start()
-    return thread
-
-
 async def test_calls_that_linger_depart_once_or_are_handed_over_once(isolation: Isolation) -> None:
     await crowd(far.add, isolation)
     calls = [push(far.add, number, isolation=isolation) for number in range(4)]
-    thread = _hand_over_beside(calls[0])
-    assert await asyncio.gather(*calls) == [1, 2, 3, 4]
-    thread.join()
-    await eventually(partial(_is_at_rest, calls[0]))
+    async with taken_over(calls[0]):
+        assert await asyncio.gather(*calls) == [1, 2, 3, 4]
 
 
 async def test_a_call_that_joins_while_a_thread_takes_over_is_not_lost(isolation: Isolation) -> None:
     await crowd(far.add, isolation)
     calls = [push(far.add, 0, isolation=isolation)]
-    thread = _hand_over_beside(calls[0])
-    calls += [push(far.add, number, isolation=isolation) for number in range(1, 5)]
-    assert await asyncio.gather(*calls) == [1, 2, 3, 4, 5]
-    thread.join()
-    await eventually(partial(_is_at_rest, calls[0]))
+    async with taken_over(calls[0]):
+        calls += [push(far.add, number, isolation=isolation) for number in range(1, 5)]
+        assert await asyncio.gather(*calls) == [1, 2, 3, 4, 5]
 
 
 async def test_the_loop_and_a_thread_that_takes_over_deliver_a_batch_once(
@@ -105,32 +102,24 @@ async def test_the_loop_and_a_thread_that_takes_over_deliver_a_batch_once(
     await crowd(far.add, isolation)
     calls = [push(far.add, number, isolation=isolation) for number in range(4)]
     await asyncio.sleep(0)
-    thread = _hand_over_beside(calls[0])
-    assert await asyncio.gather(*calls) == [1, 2, 3, 4]
-    thread.join()
-    await eventually(partial(_is_at_rest, calls[0]))
+    async with taken_over(calls[0]):
+        assert await asyncio.gather(*calls) == [1, 2, 3, 4]
 
 
 async def test_a_call_cancelled_while_its_batch_is_sent_back_ends_once(isolation: Isolation) -> None:
     await crowd(far.add, isolation)
     calls = [push(far.add, number, isolation=isolation) for number in range(4)]
-    thread = _hand_over_beside(calls[0])
-    calls[2].cancel()
-    assert await asyncio.gather(*calls[:2], calls[3]) == [1, 2, 4]
-    await asyncio.wait({calls[2]})
-    assert calls[2].cancelled()
-    thread.join()
-    await eventually(partial(_is_at_rest, calls[0]))
+    async with taken_over(calls[0]):
+        calls[2].cancel()
+        assert await asyncio.gather(*calls[:2], calls[3]) == [1, 2, 4]
+        await asyncio.wait({calls[2]})
+        assert calls[2].cancelled()
 
 
+@pytest.mark.usefixtures("one_at_a_time")
 async def test_calls_of_a_crowd_all_come_back_while_workers_and_loop_take_turns(isolation: Isolation) -> None:
-    line = await crowd(far.echo, isolation)
-    gate, most = line.crew.gate, line.crew.gate.limit
-    gate.limit = 1
-    try:
-        values = [bytes(5000) if number == 3 else number for number in range(8)]
-        calls = [push(far.echo, value, isolation=isolation) for value in values]
-        assert await asyncio.gather(*calls) == values
-        await eventually(partial(_is_at_rest, calls[0]))
-    finally:
-        gate.limit = most
+    await crowd(far.echo, isolation)
+    values = [bytes(5000) if number == 3 else number for number in range(8)]
+    calls = [push(far.echo, value, isolation=isolation) for value in values]
+    assert await asyncio.gather(*calls) == values
+    await eventually(partial(_is_at_rest, calls[0]))

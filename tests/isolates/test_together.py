@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import select
-import threading
 from typing import Any
 
 import pytest
@@ -255,9 +254,7 @@ async def test_a_call_made_while_a_thread_takes_over_goes_by_itself() -> None:
     first = push(far.add, 1)
     lingering = line.lingers
     assert lingering is not None
-    thread = threading.Thread(target=lingering.hand_over)
-    thread.start()
-    thread.join()
+    lingering.hand_over()
     until(lambda: not lingering.open, "the thread has closed it")
     second = push(far.add, 2)
     assert second not in lingering.calls()

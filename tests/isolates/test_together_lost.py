@@ -63,15 +63,14 @@ async def test_one_that_returns_much_comes_by_itself(isolation: Isolation) -> No
 
 
 async def test_callers_share_nothing(isolation: Isolation) -> None:
-    line = await crowd(far.pop, isolation)
-    line.crew.gate.limit = 1
+    await crowd(far.pop, isolation)
     values = [1, 2, 3]
     first, second = await asyncio.gather(*(push(far.pop, values, isolation=isolation) for _ in range(2)))
     assert (values, first, second) == ([1, 2, 3], [1, 2], [1, 2])
     assert first is not second
 
 
-async def test_after_one_that_took_long_the_rest_goes_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_one_that_took_long_the_rest_goes_elsewhere() -> None:
     line = await crowd(far.nap)
     calls = [push(far.nap, seconds) for seconds in (0.0, 0.02, 0.0)]
     assert await asyncio.gather(*calls) == [0.0, 0.02, 0.0]

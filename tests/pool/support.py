@@ -20,7 +20,7 @@ from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import worker_left
 from hybridrt.pool.crew import Crew
-from hybridrt.pool.ending import finish, finish_and_begin_next, finish_batch, finish_helped
+from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.hooks import HookRunner, Hooks
@@ -310,9 +310,8 @@ class Stage:
         del self._batches[worker]
         wall, cpu = sum(one.wall_ns for one in ran), sum(one.cpu_ns for one in ran)
         least = min(one.wall_ns - one.cpu_ns for one in ran)
-        finish_batch(
-            call.pool, worker, call.profile, len(ran), failed, wall, cpu, 0, least, self.clock.wall_ns()
-        )
+        booked = Batch(call.profile, len(ran), failed, wall, cpu, 0, least, self.clock.wall_ns())
+        finish_batch(call.pool, worker, booked)
         self.work()
 
     def help(self, helper: Call, call: Call) -> bool:

@@ -106,19 +106,18 @@ class Carrier:
         Raises:
             BaseException: As calling does.
         """
-        isolate = self.isolate
         if sent is not None:
-            message, _ = self._run(Packed((sent,)), isolate)
+            message = self.fetch(sent)
         else:
-            if isolate is not None:
-                self._let_go(isolate, fit=False)
+            if self.isolate is not None:
+                self._let_go(self.isolate, fit=False)
             message, _ = self._run(self._pack(args, kwargs))
         if message.status <= RAISED:
             self.tell(None)
         return self._outcome(message)
 
     def fetch(self, sent: bytes) -> Message:
-        """Return what an isolate has answered that was sent a batch.
+        """Wait for what the isolate answers that was sent this.
 
         Raises:
             BaseException: It is gone, or the call is to be stopped.
