@@ -20,8 +20,7 @@ from hybridrt.callables import (
 )
 from hybridrt.errors import LaneNestingError, NotPortableError
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.inline import HANDLING_NS
-from hybridrt.loop.placing import ELSEWHERE, Placing
+from hybridrt.loop.placing import Elsewhere, Placing
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
@@ -46,6 +45,21 @@ def _isolated() -> ModuleType:
     from hybridrt.loop import isolated
 
     return isolated
+
+
+class _Signature:
+    """Works out the signature when it is asked for; a `__getattr__` would slow every attribute down."""
+
+    def __get__(self, offloaded: Offloaded[..., Any] | None, owner: type) -> inspect.Signature:
+        if offloaded is None:  # the class has the one of its `__init__`
+            raise AttributeError("__signature__")
+        fn, head = offloaded._fn, offloaded._head
+        try:
+            found = inspect.signature(MethodType(fn, head[0]) if head else fn)
+        except (ValueError, TypeError):
+            raise AttributeError("__signature__") from None  # some builtins have none
+        offloaded.__dict__["__signature__"] = found
+        return found
 
 
 class Offloaded(Generic[P, R]):
@@ -75,7 +89,8 @@ class Offloaded(Generic[P, R]):
         self._limiter = limiter
         if limiter is None and options.limit is not None:
             self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
-        update_wrapper(self, fn)
+        # Asking for `__dict__` would keep 3.11 from specialising every look at an attribute of the object.
+        update_wrapper(self, fn, updated=("__dict__",) if getattr(fn, "__dict__", None) else ())
         mark_as_coroutine_function(self)
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -83,7 +98,9 @@ class Offloaded(Generic[P, R]):
         if self._placing is not None:
             port, placed = current_port(), self._head + args if self._head else args
             value = self._placing.run_inline(port, placed, kwargs)
-            return value if value is not ELSEWHERE else await self._run_placed(port, placed, kwargs)  # type: ignore[no-any-return]
+            if type(value) is Elsewhere:
+                value = await self._run_placed(port, placed, kwargs, value)
+            return value  # type: ignore[no-any-return]
         call = self._make(current_port(), self._head + args if self._head else args, kwargs)
         try:
             if self._special:
@@ -137,16 +154,7 @@ class Offloaded(Generic[P, R]):
         bound._head = (obj,)
         return bound
 
-    def __getattr__(self, name: str) -> Any:
-        """Work out the signature when it is asked for."""
-        if name != "__signature__":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        try:
-            fn = MethodType(self._fn, self._head[0]) if self._head else self._fn
-            self.__signature__ = inspect.signature(fn)
-        except (ValueError, TypeError):
-            raise AttributeError("__signature__") from None  # some builtins have none
-        return self.__signature__
+    __signature__ = _Signature()
 
     def __repr__(self) -> str:
         return f"<offloaded {self._fn!r}>"
@@ -162,19 +170,23 @@ class Offloaded(Generic[P, R]):
         if self._placing is None:
             return await self._run(self._make(port, args, kwargs))
         value = self._placing.run_inline(port, args, kwargs)
-        return value if value is not ELSEWHERE else await self._run_placed(port, args, kwargs)
+        if type(value) is Elsewhere:
+            value = await self._run_placed(port, args, kwargs, value)
+        return value
 
-    async def _run_placed(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def _run_placed(
+        self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any], now: Elsewhere
+    ) -> Any:
         """Run a call that may not run on the loop now: in its next turn, in an isolate or in a thread."""
-        placing, size = self._placing, measure(args, kwargs)
+        placing = self._placing
         assert placing is not None
-        spot = placing.spot(size)
-        if spot.inline and not self._special and placing.waits_for_turn(port, spot, size):
-            room = spot.longest_ns + HANDLING_NS
-            await port.turn.wait(room)
-            value = placing.run_inline(port, args, kwargs, room)
-            if value is not ELSEWHERE:
+        if now.room_ns and not self._special:
+            await port.turn.wait(now.room_ns)
+            value = placing.run_inline(port, args, kwargs, now.room_ns)
+            if type(value) is not Elsewhere:
                 return value
+        size = measure(args, kwargs)
+        spot = placing.spot(size)
         if placing.choose(spot) == "isolate":
             try:
                 note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))

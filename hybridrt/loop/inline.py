@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Generator
 
 from hybridrt.measure.gil import blocks
 
@@ -25,6 +26,17 @@ MARK_NS = 100_000
 """How old the last look at the thread may be at the start of a call. A look costs most of a microsecond, so
 calls in a row go without; what one computed is known to this much, which decides no more than whether it was
 an overrun."""
+_NEVER = 1 << 62
+
+
+class _NextTurn:
+    """Awaited until the next turn of the loop."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield
+
+
+_next_turn = _NextTurn()
 
 
 class Turn:
@@ -38,16 +50,17 @@ class Turn:
             room of those that go on now.
         marked_ns: When the thread's CPU clock was last read,
         marked_cpu_ns: and what it said.
+        notice_ns: From which `spent_ns` on `notice` is to be called.
     """
 
     __slots__ = (
         "_booked_ns",
         "_loop",
         "_marked_blocks",
-        "_scheduled",
         "_waiting",
         "marked_cpu_ns",
         "marked_ns",
+        "notice_ns",
         "spent_ns",
     )
 
@@ -55,16 +68,15 @@ class Turn:
         self._loop = loop
         self.spent_ns = self.marked_ns = self.marked_cpu_ns = 0
         self._marked_blocks: int | None = None
-        self._scheduled = False
+        self.notice_ns = NOTICE_NS
         self._booked_ns = 0
         """Room of the next turn that is taken."""
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
 
     def notice(self) -> None:
         """Hear of the end of the turn: much of it is spent."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._loop.call_soon(self._begin)
+        self.notice_ns = _NEVER
+        self._loop.call_soon(self._begin)
 
     def mark(self, wall_ns: int, cpu_ns: int) -> None:
         """Note the clocks before a call, and how often the thread has waited for anything."""
@@ -75,15 +87,14 @@ class Turn:
         count = blocks()
         return None if count is None or self._marked_blocks is None else count - self._marked_blocks
 
-    async def wait(self, expected_ns: int) -> None:
-        """Wait, in order, for a turn that has room for a call of this length; the room is taken."""
+    def wait(self, expected_ns: int) -> Awaitable[None]:
+        """Take room for a call of this length, and return what to await for it, in order."""
         if not self._waiting and self._booked_ns + expected_ns <= TURN_NS:
             self._booked_ns += expected_ns
-            await asyncio.sleep(0)  # until the next turn, for less than a future costs
-            return
+            return _next_turn  # for less than a future costs
         future = self._loop.create_future()
         self._waiting.append((future, expected_ns))
-        await future
+        return future
 
     def _begin(self) -> None:
         """A turn begins: let as many of the queue run in the next as that has room for."""
@@ -95,6 +106,6 @@ class Turn:
                 future.set_result(None)
         self._booked_ns = granted
         self.spent_ns = running + granted  # newcomers must not overtake the queue
-        self._scheduled = bool(self.spent_ns)
-        if self._scheduled:
-            self._loop.call_soon(self._begin)
+        self.notice_ns = NOTICE_NS
+        if self.spent_ns:
+            self.notice()

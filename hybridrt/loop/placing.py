@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
 from hybridrt.errors import NotPortableError
-from hybridrt.loop.inline import HANDLING_NS, MARK_NS, NOTICE_NS, TURN_NS
+from hybridrt.loop.inline import HANDLING_NS, MARK_NS, TURN_NS
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
 from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
@@ -29,10 +29,23 @@ if TYPE_CHECKING:
     from hybridrt.observe.functions import Profile
     from hybridrt.pool.isolates.crossing import Crossing
 
-__all__ = ["ELSEWHERE", "Placing", "Spot"]
+__all__ = ["Elsewhere", "Placing", "Spot"]
 
-ELSEWHERE: Any = object()
-"""What `run_inline` returns of a call that it did not run."""
+
+class Elsewhere:
+    """What `run_inline` returns of a call that it did not run.
+
+    Attributes:
+        room_ns: The room that the call needs in a later turn of the loop; 0: it may not run there.
+    """
+
+    __slots__ = ("room_ns",)
+
+    def __init__(self, room_ns: int = 0) -> None:
+        self.room_ns = room_ns
+
+
+_ELSEWHERE: Any = Elsewhere()
 _SPOTS_MAX = 256
 """Sizes told apart; numbers of any magnitude could make more."""
 _OFTEN = 8
@@ -45,19 +58,19 @@ class Spot(Figures):
 
     Attributes:
         carried_cold: Calls for which an isolate was started; their times tell nothing.
-        inline: They may run on the loop.
+        later: What tells of one that may run on the loop, but not in this turn.
         standing: Where they run, and why.
         judged_at: Calls measured or carried when that was decided last.
         retried_at: `standing.again_at` of the last time when the other place was tried again.
     """
 
-    __slots__ = ("carried_cold", "inline", "judged_at", "key", "retried_at", "standing")
+    __slots__ = ("carried_cold", "judged_at", "key", "later", "retried_at", "standing")
 
     def __init__(self, key: int, standing: Standing) -> None:
         super().__init__()
         self.key = key
         self.standing = standing
-        self.inline = False
+        self.later = Elsewhere()
         self.judged_at = self.retried_at = 0
         self.carried_cold = 0
 
@@ -96,6 +109,8 @@ class Placing:
         self._told: object = None
         """Where it was noted last for the statistics."""
         self._spots: dict[int, Spot] = {}
+        self._inline: dict[int, Spot] = {}
+        """Those of them whose calls may run on the loop."""
         self._largest = self._largest_number = -1
 
     # ------------------------------------------------------------------ on the loop
@@ -103,7 +118,7 @@ class Placing:
     def run_inline(
         self, port: Port, args: tuple[Any, ...], kwargs: Mapping[str, Any], granted_ns: int = 0
     ) -> Any:
-        """Run a call here if it may, or return `ELSEWHERE`.
+        """Run a call here if it may, or return an `Elsewhere`.
 
         Args:
             port: Of the running loop.
@@ -117,38 +132,35 @@ class Placing:
         if self.forced is None:
             if one and type(args[0]) in SIZED:  # the common case of `measure`
                 size = len(args[0])
-                spot = self._spots.get(size.bit_length())
+                spot = self._inline.get(size.bit_length())
             else:
                 sizes = measure(args, kwargs)
                 if sizes is None or sizes[1] > self._largest_number:
-                    return ELSEWHERE
+                    return _ELSEWHERE
                 size = sizes[0]
-                spot = self._spots.get(_key(*sizes))
-            if (
-                spot is None
-                or not spot.inline
-                or size > self._largest
-                or self.overruns.left
-                or (turn.spent_ns >= TURN_NS and not granted_ns)
-            ):
-                return ELSEWHERE
+                spot = self._inline.get(_key(*sizes))
+            if spot is None or size > self._largest or self.overruns.left:
+                return _ELSEWHERE
+            if turn.spent_ns >= TURN_NS and not granted_ns:
+                return spot.later
         elif self.forced == "inline":
             spot = self.spot(None)
         else:
-            return ELSEWHERE
+            return _ELSEWHERE
         wall = port.wall_ns
         start = wall()
         if start - turn.marked_ns > MARK_NS:
             turn.mark(start, port.cpu_ns())
         try:
-            run = copy_context().run
-            return run(self.fn, args[0]) if one else run(self.fn, *args, **kwargs)  # unpacking costs more
+            if one:  # unpacking costs more
+                return copy_context().run(self.fn, args[0])
+            return copy_context().run(self.fn, *args, **kwargs)
         finally:
             took = wall() - start
             spot.inline_calls += 1
             spot.inline_wall_ns += took
             spent = turn.spent_ns = turn.spent_ns + took + HANDLING_NS - granted_ns
-            if spent >= NOTICE_NS:
+            if spent >= turn.notice_ns:
                 turn.notice()
             if took > INLINE_MAX_NS:
                 computed = port.cpu_ns() - turn.marked_cpu_ns - (start - turn.marked_ns)
@@ -166,16 +178,6 @@ class Placing:
             calls = sum(spot.inline_calls for spot in self._spots.values())
             if self.overruns.is_one(wall_ns, cpu_ns, waits, switch_interval_ns(), calls):
                 self.overruns.note(wall_ns, calls, pauses=self.forced is None)
-
-    def waits_for_turn(self, port: Port, spot: Spot, size: Size) -> bool:
-        """Tell whether a call that may run on the loop would have, if the turn had had room for it."""
-        return (
-            size is not None
-            and size[0] <= self._largest
-            and size[1] <= self._largest_number
-            and not self.overruns.left
-            and port.turn.spent_ns >= TURN_NS
-        )
 
     # ------------------------------------------------------------------ elsewhere
 
@@ -222,6 +224,7 @@ class Placing:
                     self._largest = max(self._largest, size[0])
                     self._largest_number = max(self._largest_number, size[1])
                 self._judge(spot, size, port, profile)
+                spot.later = Elsewhere(spot.longest_ns + HANDLING_NS)
 
     def crossed(
         self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing | None
@@ -259,7 +262,10 @@ class Placing:
         interpreter = port.pool.interpreter
         machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
         spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
-        spot.inline = spot.standing.where == "inline"
+        if spot.standing.where == "inline":
+            self._inline[spot.key] = spot
+        else:
+            self._inline.pop(spot.key, None)
 
     def _evidence(self, spot: Spot, size: Size, profile: Profile) -> Evidence:
         waits = profile.kind is Kind.WAITING
@@ -304,7 +310,7 @@ class Placing:
             )
 
     def _size(self, spot: Spot) -> SizePlacement:
-        paused = spot.inline and self.overruns.left > 0
+        paused = spot.key in self._inline and self.overruns.left > 0
         prices = spot.standing.prices
         return SizePlacement(
             size_max=spot.size_max,

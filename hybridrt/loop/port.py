@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+from asyncio import get_running_loop
 from typing import TYPE_CHECKING
 
 from hybridrt.loop.inline import Turn
@@ -49,11 +50,6 @@ class Port:
         which a line keeps alive."""
 
 
-class _Here(threading.local):
-    port: Port | None = None
-
-
-_here = _Here()
 _ports: dict[asyncio.AbstractEventLoop, Port] = {}
 _private: AdaptiveThreadPoolExecutor | None = None
 _private_lock = threading.Lock()
@@ -65,14 +61,10 @@ def current_port() -> Port:
     Raises:
         RuntimeError: No event loop is running.
     """
-    loop = asyncio.get_running_loop()
-    port = _here.port
-    if port is None or port.loop is not loop:
-        port = _ports.get(loop)
-        if port is None:
-            forget_closed(_ports)
-            port = _ports[loop] = Port(loop, private_executor())
-        _here.port = port
+    port = _ports.get(loop := get_running_loop())
+    if port is None:
+        forget_closed(_ports)
+        port = _ports[loop] = Port(loop, private_executor())
     return port
 
 
@@ -83,7 +75,6 @@ def set_port(loop: asyncio.AbstractEventLoop, port: Port | None) -> None:
         _ports.pop(loop, None)
     else:
         _ports[loop] = port
-    _here.port = None
 
 
 def has_port(loop: asyncio.AbstractEventLoop) -> bool:
@@ -103,13 +94,12 @@ def private_executor() -> AdaptiveThreadPoolExecutor:
 
 def close_private_executor() -> None:
     """Let the private executor's calls end and drop it; the next use makes a new one."""
-    global _private, _here
+    global _private
     with _private_lock:
         executor, _private = _private, None
     for loop, port in list(_ports.items()):
         if port.executor is executor:
             del _ports[loop]
-    _here = _Here()  # every thread looks its port up anew
     if executor is not None:
         executor.shutdown()
 

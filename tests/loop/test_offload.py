@@ -261,6 +261,10 @@ def test_the_signature_survives() -> None:
     assert list(inspect.signature(Scale.times).parameters) == ["self", "number"]
 
 
+def test_the_signature_of_the_class_is_the_one_that_makes_it() -> None:
+    assert list(inspect.signature(type(double)).parameters)[:2] == ["fn", "options"]
+
+
 def test_the_signature_of_a_bound_method_has_no_self() -> None:
     assert list(inspect.signature(Scale(1).times).parameters) == ["number"]
     assert list(inspect.signature(Scale.name_of).parameters) == ["suffix"]
