@@ -34,8 +34,12 @@ class LoopCall(Call, asyncio.Future[Any]):
     patient = True
     abandon_on_cancel = False
     cancel_message: Any = None
-    when_abandoned = "its thread is abandoned"
     outlet: Outlet
+
+    @property
+    def when_abandoned(self) -> str:
+        """What is said of the call when nobody waits for it."""
+        return "its thread is abandoned"
 
     def go(self) -> None:
         """Submit the call."""

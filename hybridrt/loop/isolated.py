@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -50,10 +51,28 @@ class IsolatedCall(LoopCall):
         weight: About how many bytes its arguments take, if so.
     """
 
+    # All that every call sets or asks for several times; an instance's dict would cost more.
+    __slots__ = (
+        "cancel_requested", "carrier", "cpu_ns", "error", "gates", "gates_passed", "in_waiting_lane", "line",
+        "permit", "replies", "wall_ns", "weight",
+    )  # fmt: skip
+
     carrier: Carrier
     line: Line
-    replies: Replies | None = None
-    weight = 0
+    replies: Replies | None
+    weight: int
+
+    def __init__(self, line: Line, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.line, self.carrier, self.gates = line, carrier, line.gates
+        self.replies = self.error = None
+        self.weight = self.gates_passed = self.permit = self.wall_ns = self.cpu_ns = 0
+        self.cancel_requested = self.in_waiting_lane = False
+
+    @property
+    def when_abandoned(self) -> str:
+        """What is said of the call when nobody waits for it."""
+        return self.line.when_abandoned
 
     def go(self) -> None:
         """Submit the call, by the loop or through its pool."""
@@ -217,10 +236,8 @@ def isolated_call(
     line = port.lines.get((isolation, id(fn)))
     if line is None or not line.holds():
         line = _new_line(port, fn, isolation)
-    call = IsolatedCall(loop=port.loop)
-    call.line, call.carrier, call.gates = line, Carrier(line.reference, line.crew, on_crossing), line.gates
-    call.when_abandoned = line.when_abandoned
-    return _ready(call, port, call.carrier, args, kwargs, line.profile)
+    carrier = Carrier(line.reference, line.crew, on_crossing)
+    return _ready(IsolatedCall(line, carrier, port.loop), port, carrier, args, kwargs, line.profile)
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:
