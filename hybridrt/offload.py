@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
@@ -103,10 +103,7 @@ class Offloaded(Generic[P, R]):
             return value  # type: ignore[no-any-return]
         call = self._make(current_port(), self._head + args if self._head else args, kwargs)
         try:
-            if self._special:
-                return await self._run_specially(call)  # type: ignore[no-any-return]
-            call.pool.push(call)
-            return await call  # type: ignore[no-any-return]
+            return await self._run(call)  # type: ignore[no-any-return]
         finally:
             del call  # an error's traceback holds this frame
 
@@ -203,14 +200,12 @@ class Offloaded(Generic[P, R]):
         finally:
             del call
 
-    async def _run(self, call: LoopCall) -> Any:
-        try:
-            if self._special:
-                return await self._run_specially(call)
-            call.go()
-            return await call
-        finally:
-            del call
+    def _run(self, call: LoopCall) -> Awaitable[Any]:
+        """Submit a call, now or when that is awaited, and return what to await."""
+        if self._special:
+            return self._run_specially(call)
+        call.go()
+        return call
 
     def _make(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
         call = LoopCall(loop=port.loop)

@@ -162,11 +162,13 @@ class Line:
         used_by(pool)
 
     def holds(self) -> bool:
-        """Tell whether the function still has its name, its profile and its crew."""
+        """Tell whether the function still has its profile; now and then, whether it has its name and crew."""
+        if not self.is_measured:
+            return self.profile.owner is not None
         reference = self.reference
         return (
-            find(reference.module, reference.qualname) is self.named
-            and self.profile.owner is not None
+            self.profile.owner is not None
+            and find(reference.module, reference.qualname) is self.named
             and crew_for(reference, self.isolation) is self.crew
         )
 

@@ -230,10 +230,10 @@ class Placing:
         self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing | None
     ) -> None:
         """Take in what it cost to carry a call to an isolate and back; None: that was not measured."""
+        if crossing is None:
+            spot.carried += 1  # a count that may get lost: the lock costs more than that
+            return
         with patiently(self._lock):
-            if crossing is None:
-                spot.carried += 1
-                return
             if crossing.cold:
                 spot.carried_cold += 1
                 return
