@@ -47,18 +47,20 @@ SLOW_CALLS = 3
 
 _NOTE = """\
 The median over {count} fresh processes, then lowest and highest; ratios are formed within one repetition.
-*Cost*: microseconds that a call takes longer than the function alone, medians of {blocks} blocks of
-{block} s. *Service*: latency in milliseconds of {rate} requests per second from when each was due, loop and
-clients on a core of their own, and thousand calls per second made meanwhile. *Sudden*: {slow} calls of half
-a second after 300 short ones; a stall is a beat of the loop that comes {stall} s late."""
+*Cost*: microseconds that a call takes longer than the function alone, the median of {blocks} pairs of blocks
+of {block} s, one of each; the promises compare what is added as a share of the function's own time in the
+block before, because the speed of a shared machine changes from second to second. *Service*: latency in
+milliseconds of {rate} requests per second from when each was due, loop and clients on a core of their own,
+and thousand calls per second made meanwhile. *Sudden*: {slow} calls of half a second after 300 short ones; a
+stall is a beat of the loop that comes {stall} s late."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
     """Return every way in every part on every loop."""
     cost = (
-        {"block": 0.02, "blocks": 3, "warmup": 0.02}
+        {"block": 0.02, "blocks": 3, "warmup": 0.01}
         if quick
-        else {"block": 0.06, "blocks": 5, "warmup": 0.06}
+        else {"block": 0.03, "blocks": 15, "warmup": 0.01}
     )
     found = [_candidate("cost", way, loop, **cost) for loop in LOOPS for way in WAYS]
     service = ("direct", "to_thread", "pure")
@@ -98,10 +100,22 @@ def run(options: Options) -> Report:
 
 def added(samples: Mapping[str, Sequence[Sample]], way: str, loop: str, crowd: str) -> list[float]:
     """Return what the way adds to a call, in microseconds, one figure per repetition."""
+    return [median(slower - alone for alone, slower in pairs) for pairs in _pairs(samples, way, loop, crowd)]
+
+
+def _added_share(samples: Mapping[str, Sequence[Sample]], way: str, loop: str, crowd: str) -> list[float]:
+    """Return the same as a share of the function's own time."""
     return [
-        median(sample[crowd]["way_us"]) - median(sample[crowd]["direct_us"])
-        for sample in samples.get(_key("cost", way, loop), ())
+        median(slower / alone - 1.0 for alone, slower in pairs) for pairs in _pairs(samples, way, loop, crowd)
     ]
+
+
+def _pairs(
+    samples: Mapping[str, Sequence[Sample]], way: str, loop: str, crowd: str
+) -> Iterator[list[tuple[float, float]]]:
+    """Yield microseconds of a call alone and of one by the way, block by block, for each repetition."""
+    for sample in samples.get(_key("cost", way, loop), ()):
+        yield list(zip(sample[crowd]["direct_us"], sample[crowd]["way_us"], strict=True))
 
 
 def _p99(samples: Mapping[str, Sequence[Sample]], way: str, loop: str) -> list[float]:
@@ -112,7 +126,7 @@ def _targets(samples: Mapping[str, Sequence[Sample]]) -> Iterator[Target]:
     """Yield the promises that the candidates which ran can tell about."""
     for loop in LOOPS:
         for crowd, title in CROWDS.items():
-            ours, theirs = (added(samples, way, loop, crowd) for way in ("pure", "to_thread"))
+            ours, theirs = (_added_share(samples, way, loop, crowd) for way in ("pure", "to_thread"))
             if ours and theirs:
                 claim = f"{loop}, {title}: added by pure=True / by to_thread"
                 yield Target(claim=claim, figure=ratios(ours, theirs), limit=ADDED)

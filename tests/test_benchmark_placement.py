@@ -71,8 +71,12 @@ def test_what_a_way_adds_is_the_difference_within_one_process() -> None:
 
 
 @pytest.mark.parametrize(("ours", "held"), [(4.4, True), (5.0, False)])
-def test_pure_may_add_a_twentieth_of_what_a_thread_adds(ours: float, held: bool) -> None:
-    samples = {"cost: pure on asyncio": [cost(ours)], "cost: to_thread on asyncio": [cost(52.0)]}
+@pytest.mark.parametrize("slower", [1.0, 3.0])
+def test_pure_may_add_a_twentieth_of_what_a_thread_adds(ours: float, held: bool, slower: float) -> None:
+    samples = {
+        "cost: pure on asyncio": [cost(ours)],
+        "cost: to_thread on asyncio": [cost(52.0 * slower, 2.0 * slower)],
+    }
     assert verdicts(list(inline._targets(samples))) == {
         f"asyncio, {title}: added by pure=True / by to_thread": held for title in inline.CROWDS.values()
     }
