@@ -24,7 +24,7 @@ from hybridrt.observe.gil_class import GilLedger
 from hybridrt.observe.overlap import OverlapTrial
 from hybridrt.values import FunctionStatistics, Kind
 
-__all__ = ["LONG_NS", "SETTLED", "Profile", "blocking_ratio"]
+__all__ = ["LONG_NS", "SETTLED", "SLEEPS_NS", "Profile", "blocking_ratio"]
 
 LONG_NS = 20_000_000
 """A call that computes for longer is long: four of CPython's default switch intervals."""
@@ -58,6 +58,8 @@ _HARDLY, _DOUBT = 16, 0.5
 """In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
 _WINDOW = 16
+SLEEPS_NS = 100_000
+"""CPU time below which the calls of a waiting function need not be watched while they are young."""
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
 _SEEN_ENOUGH = 4
@@ -270,6 +272,11 @@ class Profile:
     def _waits_by_trial(self) -> bool:
         """Tell whether nothing but a trial says that it waits."""
         return self.overlap is not None and self.wait_mean_ns <= self.overlap.wait_ns
+
+    @property
+    def sleeps(self) -> bool:
+        """Tell whether its calls are known for good to wait and to compute next to nothing."""
+        return self.kind is Kind.WAITING and self.settled >= SETTLED and self.cpu_mean_ns < SLEEPS_NS
 
     @property
     def wall_mean_ns(self) -> int:

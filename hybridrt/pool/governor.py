@@ -39,12 +39,14 @@ TICK_NS = 2_000_000
 """The shortest sleep."""
 REST_NS = 16_000_000
 """The longest while calls run."""
-LATE_NS = 32_000_000
+LATE_NS = 40_000_000
 """The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
 than the governor may: what a call can wait for its permit beyond its due."""
-SPARE_NS = 50_000_000
+SPARE_NS = 75_000_000
 """The longest while calls run and none waits for a permit, where shorter ones would cost more than the
-governor may; the first call that lacks a permit ends it. As long as the shortest window."""
+governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""
+QUIET_NS = 100_000_000
+"""The same where none is queued either, so that a larger size would start nothing."""
 IDLE_STEPS = 20
 """Naps of that length without any call before it parks."""
 DOZE_NS = 100_000_000
@@ -222,7 +224,9 @@ class Governor:
         # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
         with patiently(self.interpreter.lock):
             self.dozes = least > REST_NS and not (self._learns or self.interpreter.starved)
-        return max(nap, min(least, SPARE_NS if self.dozes else LATE_NS))
+            queued = any(pool.queued for pool in self.interpreter.pools)
+        most = LATE_NS if not self.dozes else SPARE_NS if queued else QUIET_NS
+        return max(nap, min(least, most))
 
     # ------------------------------------------------------------------ one step
 
@@ -262,7 +266,7 @@ class Governor:
             worker.release()
         for errand in look.late:
             errand.hand_over()
-        self.interpreter.shield.step(now_ns, gil_taken=active and slept and not prompt)
+        self.interpreter.shield.step(now_ns, pools, gil_taken=active and slept and not prompt)
         return self._nap(active, resting, TICK_NS if changed or hired else longest)
 
     def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, Profile
+from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, SLEEPS_NS, Profile
 from hybridrt.pool.errand import LATE_NS, Errand
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
@@ -39,7 +39,7 @@ _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
 _WATCH_READS = 300
 """Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
-_YOUNG_NS = 100_000
+_YOUNG_NS = SLEEPS_NS
 """Age from which a call can tell whether its function leaves the GIL free."""
 
 
@@ -126,6 +126,9 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
             look.holders.add(call.profile)
         sample = worker.sample
         if sample is None or sample.started_ns != call.started_ns:
+            first_look, glances = look.plans.get(call.profile) or _plan(call.profile, look)
+            if not glances and now - call.started_ns < first_look:
+                continue  # the common case: one of many that sleep
             sample = _meet(worker, call, look)
         if now >= sample.next_ns:
             changed |= _look_when_due(worker, call, sample, look, hired)
@@ -140,26 +143,27 @@ def _meet(worker: Worker, call: Call, look: Look) -> Sample:
     sample: Sample | None = worker.sample
     if sample is None:
         sample = worker.sample = Sample()
-    plan = look.plans.get(call.profile) or _make_plan(call.profile, look)
-    first_look, sample.glances = plan
+    first_look, sample.glances = _plan(call.profile, look)
     sample.started_ns, sample.looked = call.started_ns, False
     due_ns, latest_ns = call.started_ns + first_look, look.now + SETTLED_GAP_NS
     sample.next_ns = due_ns if due_ns < latest_ns else latest_ns
     return sample
 
 
-def _make_plan(profile: Profile, look: Look) -> tuple[int, bool]:
-    glances = profile.cpu_mean_ns >= _YOUNG_NS or not _is_known_to_wait(profile)
-    look.plans[profile] = plan = _first_look(profile), glances
+def _plan(profile: Profile, look: Look) -> tuple[int, bool]:
+    plan = look.plans.get(profile)
+    if plan is None:
+        plan = look.plans[profile] = _first_look(profile), not profile.sleeps
     return plan
 
 
 def _look_when_due(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
     """Look at a call, unless its function is known to take its time; return whether a permit moved."""
     if not sample.looked:
-        due_ns = call.started_ns + _first_look(call.profile)
+        due_ns = call.started_ns + _plan(call.profile, look)[0]
         if look.now < due_ns:  # the function may have become another kind since
-            sample.next_ns = min(due_ns, look.now + SETTLED_GAP_NS)
+            latest_ns = look.now + SETTLED_GAP_NS
+            sample.next_ns = due_ns if due_ns < latest_ns else latest_ns
             return False
         sample.open(call.started_ns, worker.cpu_start_ns)
         hired += reclaim_batch_locked(worker)

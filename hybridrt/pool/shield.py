@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakSet
 
@@ -117,6 +118,7 @@ class Shield:
         self._switch = switch if interpreter.gil else None
         self._watches: WeakSet[Watch] = WeakSet()
         """Weak, because a loop may end without its runtime being closed."""
+        self._target, self._allowed = LOOP_DELAY_TARGET, True
         self._user: float | None = None
         self._ours = 0.0
         self._changes = 0
@@ -126,6 +128,7 @@ class Shield:
         """Give the interval back and forget the loops: a forked child has none of the threads."""
         self._give_back()
         self._watches.clear()
+        self._heed_locked()
         self._grip: Grip | None = None
         self._step_ns = self._look_ns = self._ended = 0
         self._before = (False, 0)
@@ -146,18 +149,19 @@ class Shield:
             watches = self._begin_locked()
         _quicken(watches)
 
-    def step(self, now_ns: int, *, gil_taken: bool = False) -> None:
+    def step(self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False) -> None:
         """Follow what happens; called by the governor at each of its steps, without the lock.
 
         Args:
             now_ns: The time.
+            pools: All of the interpreter.
             gil_taken: Calls run, and the governor had to wait for the GIL when it woke.
         """
         if now_ns - self._look_ns >= LOOK_NS:
             self._look_ns = now_ns
             self.loop_delay = self._worst_delay(now_ns / 1e9)
         with patiently(self._interpreter.lock):
-            watches = self._step_locked(now_ns, gil_taken)
+            watches = self._step_locked(now_ns, pools, gil_taken)
         _quicken(watches)
 
     def wake(self) -> None:
@@ -184,6 +188,7 @@ class Shield:
         """Count a loop in."""
         with patiently(self._interpreter.lock):
             self._watches.add(watch)
+            self._heed_locked()
             if not self._may_govern():
                 self._give_back()
 
@@ -191,18 +196,22 @@ class Shield:
         """Count a loop out."""
         with patiently(self._interpreter.lock):
             self._watches.discard(watch)
+            self._heed_locked()
+
+    def _heed_locked(self) -> None:
+        """Work out what all loops together ask for."""
+        watches = tuple(self._watches)
+        self._target = min((watch.target for watch in watches), default=LOOP_DELAY_TARGET)
+        self._allowed = all(watch.shield for watch in watches)
 
     def _worst_delay(self, now: float) -> float | None:
         with patiently(self._interpreter.lock):
             watches = tuple(self._watches)
+            self._heed_locked()  # some may have gone unseen
         for watch in watches:
             if watch.is_over():  # its runtime was never closed
                 self.leave(watch)
         return max((watch.delay(now) for watch in watches if not watch.is_over()), default=None)
-
-    @property
-    def _target(self) -> float:
-        return min((watch.target for watch in self._watches), default=LOOP_DELAY_TARGET)
 
     # ------------------------------------------------------------------ the interval
 
@@ -215,9 +224,8 @@ class Shield:
         self._apply()
         return tuple(self._watches)
 
-    def _step_locked(self, now_ns: int, gil_taken: bool) -> tuple[Watch, ...]:
+    def _step_locked(self, now_ns: int, pools: Sequence[Pool], gil_taken: bool) -> tuple[Watch, ...]:
         seconds, self._step_ns = (now_ns - self._step_ns) / 1e9, now_ns
-        pools = tuple(self._interpreter.pools)
         lasts, ended = self._lasts(), self._newly_ended(pools)
         if self._grip is None:
             return self._begin_locked() if lasts or (gil_taken and self._is_late()) else ()
@@ -242,7 +250,7 @@ class Shield:
         self._before = (permits.computing > 0, permits.moves)
         return permits.held[LONG] > 0 or (permits.computing > 0 and self._before == before)
 
-    def _newly_ended(self, pools: tuple[Pool, ...]) -> int:
+    def _newly_ended(self, pools: Sequence[Pool]) -> int:
         """Return how many calls have ended since the step before."""
         before, self._ended = self._ended, sum(pool.tally.completed + pool.tally.failed for pool in pools)
         return max(0, self._ended - before)  # a pool may have gone
@@ -258,9 +266,8 @@ class Shield:
         return 0.0 if self._switch is None else self._switch.get()
 
     def _may_govern(self) -> bool:
-        if self._switch is None or self._interpreter.governor.error is not None:
-            return False  # without a governor nobody would give the interval back
-        return all(watch.shield for watch in self._watches)
+        # Without a governor nobody would give the interval back.
+        return self._switch is not None and self._allowed and self._interpreter.governor.error is None
 
     def _apply(self) -> None:
         """Set what the grip says, if it is ours to set."""
@@ -317,7 +324,7 @@ def shield_wanted() -> bool:
     return os.environ.get("HYBRIDRT_SHIELD", "1") != "0"
 
 
-def _crowd(pools: tuple[Pool, ...]) -> int:
+def _crowd(pools: Sequence[Pool]) -> int:
     """Return how many calls compute, or want to, that are known to wait most of the time."""
     return round(sum(pool.sizing.crowd for pool in pools))
 

@@ -95,15 +95,22 @@ def _sum_up(
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
     wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
-    used = {stint: stint.cpu_so_far() or 0 for stint, _ in running}
+    lane_cpu = pool_cpu = 0
+    for stint, call in running:
+        if call.profile.sleeps and not stint.permit:
+            continue  # reading a clock takes longer than most of them compute
+        used = stint.cpu_so_far() or 0
+        pool_cpu += used
+        if _is_governed(pool, stint):
+            lane_cpu += used
     return Sums(
         completed=completed,
         wall=wall,
         cpu=cpu,
         present=pool.admission.governed() + len(lane),
-        busy=wall + sum(max(0, now_ns - call.started_ns) for _, call in lane),
-        lane_cpu=cpu + sum(used[stint] for stint, _ in lane),
-        pool_cpu=tally.cpu_ns + sum(used.values()),
+        busy=wall + sum([max(0, now_ns - call.started_ns) for _, call in lane]),
+        lane_cpu=cpu + lane_cpu,
+        pool_cpu=tally.cpu_ns + pool_cpu,
         process_cpu=pool.governor.process_cpu_ns,
         asked=(tally.asked_wall_ns, tally.asked_delay_ns, tally.asked_blocked_ns),
         wakes=(load.wakes, load.taken, load.waited_ns),
@@ -126,9 +133,13 @@ def _demand(interpreter: Interpreter, profile: Profile) -> float | None:
     """Return the share of the GIL, or of the cores, that one call keeps busy while it runs alone."""
     if profile.beta_corrected is None:
         return None
-    share = profile.gil.share
-    of_gil = (1.0 if share is None else share) if interpreter.gil else 0.0
+    of_gil = _share_of_gil(profile) if interpreter.gil else 0.0
     return (1.0 - profile.beta_corrected) * max(of_gil, 1.0 / interpreter.cores)
+
+
+def _share_of_gil(profile: Profile) -> float:
+    share = profile.gil.share
+    return 1.0 if share is None else share
 
 
 def crowd_of(pool: Pool, window: Window) -> float:
@@ -136,11 +147,12 @@ def crowd_of(pool: Pool, window: Window) -> float:
 
     By Little's law the blocked ones are the throughput times the intrinsic wait of a call.
     """
-    profiles = [call.profile for stint in pool.crew.stints() if stint.waits and (call := stint.call)]
-    if not (pool.interpreter.gil and profiles and window.completed):
+    if not (pool.interpreter.gil and window.completed):
         return 0.0
-    wait = sum(profile.wait_mean_ns for profile in profiles) / len(profiles) / 1e9
-    share = sum(1.0 if profile.gil.share is None else profile.gil.share for profile in profiles) / len(
-        profiles
-    )
-    return share * max(0.0, window.busy - window.completed / window.seconds * wait)
+    profiles = Counter(call.profile for stint in pool.crew.stints() if stint.waits and (call := stint.call))
+    if not profiles:
+        return 0.0
+    wait = sum(calls * profile.wait_mean_ns for profile, calls in profiles.items())
+    of_gil = sum(calls * _share_of_gil(profile) for profile, calls in profiles.items())
+    blocked = window.completed / window.seconds * wait / profiles.total() / 1e9
+    return of_gil / profiles.total() * max(0.0, window.busy - blocked)

@@ -84,7 +84,7 @@ class Play:
         """Let the governor look that often."""
         for _ in range(times):
             self.clock.now_ns += TICK_NS
-            self.shield.step(self.clock.now_ns, gil_taken=gil_taken)
+            self.shield.step(self.clock.now_ns, tuple(self.interpreter.pools), gil_taken=gil_taken)
 
     def look(self) -> None:
         """Let the governor look until it has asked the loops."""

@@ -180,7 +180,7 @@ def test_a_call_that_is_known_to_wait_is_let_alone_for_twice_its_usual_time(stag
     call = stage.push(waiting_for(stage, cpu=0.0))
     stage.compute(call)
     stage.step(16 * MS, times=6)
-    assert not stage.worker_of(call).sample.looked
+    assert stage.worker_of(call).sample is None
     stage.step(16 * MS)
     assert stage.worker_of(call).permit == LONG
 

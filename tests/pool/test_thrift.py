@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.observe.functions import SETTLED
-from hybridrt.pool.governor import LATE_NS, SPARE_NS
+from hybridrt.pool.governor import LATE_NS, QUIET_NS, SPARE_NS
 from hybridrt.pool.thrift import CREDIT_NS, SHARE, Thrift
 from hybridrt.values import Kind
 
@@ -71,6 +71,14 @@ def overspent(stage: Stage) -> None:
 
 def test_a_governor_that_has_overspent_sleeps_longer_beside_waiting_calls(stage: Stage) -> None:
     stage.push(stage.learn(Kind.WAITING))
+    overspent(stage)
+    assert stage.interpreter.governor.turn() == QUIET_NS / 1e9
+    assert stage.interpreter.governor.dozes
+
+
+def test_where_calls_are_queued_it_sleeps_less_long(stage: Stage) -> None:
+    stage.push_many(100, stage.learn(Kind.WAITING))
+    assert stage.pool.queued
     overspent(stage)
     assert stage.interpreter.governor.turn() == SPARE_NS / 1e9
     assert stage.interpreter.governor.dozes
