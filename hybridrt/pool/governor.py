@@ -39,7 +39,7 @@ TICK_NS = 2_000_000
 """The shortest sleep."""
 REST_NS = 16_000_000
 """The longest while calls run."""
-LATE_NS = 40_000_000
+LATE_NS = 32_000_000
 """The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
 than the governor may: what a call can wait for its permit beyond its due."""
 SPARE_NS = 75_000_000
