@@ -53,20 +53,23 @@ _NOTE = """\
 {calls} calls in flight, `isolate` is {isolation} on this version. The median over {count} fresh
 processes, then lowest and highest; a ratio is formed within one repetition, then summarised. *Delay*:
 latency in milliseconds of {rate} requests per second from when each was due, over {seconds} s.
-*Throughput*: calls per second, and as a share of what one thread alone does times {cores} cores. What the
-busy processes reach is what the cores have: nothing is carried to them, and each has its argument once.
-*Dispatch*: microseconds per call of a function that does nothing."""
+*Throughput*: calls per second, and as a share of what one thread alone does times {cores} cores, in turns
+within each process. What the busy processes reach is what the cores have: nothing is carried to them, and
+each has its argument once. *Dispatch*: microseconds per call of a function that does nothing; the promises
+compare blocks of calls in isolates with blocks of calls in threads of the same process, in turns."""
 
 
 def candidates(*, quick: bool, cores: int) -> list[Candidate]:
     """Return every way beside both loads, and for dispatch."""
-    seconds = 0.6 if quick else 1.5
-    found = [_candidate("alone", "one thread", load, cores=cores, seconds=seconds) for load in LOADS]
+    seconds = 0.3 if quick else 0.6
+    found: list[Candidate] = []
     for load in LOADS:
         timing = {"cores": cores, "seconds": seconds, "pacing": _pacing(quick)}
         found += [_candidate("load", way, load, **timing) for way in _able(_BESIDE)]
     block = (
-        {"block": 0.03, "blocks": 3, "warmup": 0.05} if quick else {"block": 0.1, "blocks": 5, "warmup": 0.2}
+        {"block": 0.03, "blocks": 3, "warmup": 0.02}
+        if quick
+        else {"block": 0.05, "blocks": 12, "warmup": 0.02}
     )
     return found + [_candidate("dispatch", way, None, cores=cores, **block) for way in _able(_DISPATCHED)]
 
@@ -126,13 +129,29 @@ def _p99(samples: Samples, way: str, load: str) -> list[float]:
     return [sample["latency"]["p99"] * 1e3 for sample in samples.get(_key("load", way, load), ())]
 
 
-def _rates(samples: Samples, part: str, way: str, load: str) -> list[float]:
-    """Return calls per second; `busy` did not count them in older results."""
-    return [sample["calls"] for sample in samples.get(_key(part, way, load), ()) if "calls" in sample]
+def _rates(samples: Samples, way: str, load: str) -> list[float]:
+    """Return calls per second."""
+    return [median(sample["calls"]) for sample in samples.get(_key("load", way, load), ())]
+
+
+def _shares(samples: Samples, way: str, load: str, cores: int) -> list[float]:
+    """Return the same as a share of what one thread alone does times the cores."""
+    taken = samples.get(_key("load", way, load), ())
+    return [_middle_ratio(sample["calls"], sample["alone"]) / cores for sample in taken]
 
 
 def _costs(samples: Samples, way: str, crowd: str) -> list[float]:
-    return [median(sample[crowd]) for sample in samples.get(_key("dispatch", way), ())]
+    return [median(sample["way"][crowd]) for sample in samples.get(_key("dispatch", way), ())]
+
+
+def _of_thread(samples: Samples, way: str, crowd: str) -> list[float]:
+    """Return what a call costs of one in a thread."""
+    taken = samples.get(_key("dispatch", way), ())
+    return [_middle_ratio(sample["way"][crowd], sample["thread"][crowd]) for sample in taken]
+
+
+def _middle_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    return median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def _targets(samples: Samples, cores: int) -> Iterator[Target]:
@@ -142,16 +161,14 @@ def _targets(samples: Samples, cores: int) -> Iterator[Target]:
         if ours and floor:
             claim = f"{load}: p99 beside pure=True / beside busy processes"
             yield Target(claim=claim, figure=ratios(ours, floor), limit=DELAY)
-    ours = _rates(samples, "load", "pure", "python")
-    alone = [cores * rate for rate in _rates(samples, "alone", "one thread", "python")]
-    if ours and alone:
+    shares = _shares(samples, "pure", "python", cores)
+    if shares:
         claim = "python: calls/s with pure=True / one thread's times the cores"
-        yield Target(claim=claim, figure=ratios(ours, alone), limit=CORES, at_least=True)
-    ours, threads = _costs(samples, "isolate", "eight"), _costs(samples, "thread", "eight")
-    ones, single = _costs(samples, "isolate", "one"), _costs(samples, "thread", "one")
-    if INTERPRETERS and ours and threads:
-        yield Target(claim="dispatch, one: isolate / thread", figure=ratios(ones, single), limit=DISPATCH)
-        yield Target(claim="dispatch, eight: isolate / thread", figure=ratios(ours, threads), limit=DISPATCH)
+        yield Target(claim=claim, figure=spread(shares), limit=CORES, at_least=True)
+    for crowd in ("one", "eight"):
+        costs = _of_thread(samples, "isolate", crowd)
+        if INTERPRETERS and costs:
+            yield Target(claim=f"dispatch, {crowd}: isolate / thread", figure=spread(costs), limit=DISPATCH)
 
 
 def _text(samples: Samples, targets: Sequence[Target], note: str, head: Mapping[str, Any], cores: int) -> str:
@@ -174,18 +191,17 @@ _TITLES = {"python": "Pure Python, some 25 ms", "json": "JSON of 1.5 MB, a small
 
 def _load_rows(samples: Samples, load: str, cores: int) -> Iterator[list[str]]:
     floor = _p99(samples, "busy", load)
-    alone = [cores * rate for rate in _rates(samples, "alone", "one thread", load)]
     for way, title in WAYS.items():
         taken = samples.get(_key("load", way, load), ())
-        p99, rates = _p99(samples, way, load), _rates(samples, "load", way, load)
-        if taken or rates:
+        p99, shares = _p99(samples, way, load), _shares(samples, way, load, cores)
+        if taken:
             yield [
                 title,
-                spread([sample["latency"]["p50"] * 1e3 for sample in taken]).text(2) if taken else "",
-                spread(p99).text(2) if p99 else "",
-                f"{ratios(p99, floor).median:.2f}" if p99 and floor else "",
-                spread(rates).text(1) if rates else "",
-                f"{ratios(rates, alone).median:.2f}" if rates and alone else "",
+                spread([sample["latency"]["p50"] * 1e3 for sample in taken]).text(2),
+                spread(p99).text(2),
+                f"{ratios(p99, floor).median:.2f}" if floor else "",
+                spread(_rates(samples, way, load)).text(1),
+                spread(shares).text(2),
             ]
 
 
@@ -202,9 +218,7 @@ def panels(data: Mapping[str, Any]) -> list[Panel]:
     for way, title in WAYS.items():
         for load in LOADS:
             delays[title, load] = _p99(samples, way, load)
-            alone = [cores * rate for rate in _rates(samples, "alone", "one thread", load)]
-            rates = _rates(samples, "load", way, load)
-            shares[title, load] = [rate / most for rate, most in zip(rates, alone, strict=False)]
+            shares[title, load] = _shares(samples, way, load, cores)
         for crowd, name in (("one", "one at a time"), ("eight", "eight at once")):
             costs[title, name] = _costs(samples, way, crowd)
     charts = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -116,39 +116,40 @@ def test_the_sudden_stall_is_measured() -> None:
 
 
 def test_isolates_are_judged_by_the_busy_floor_and_the_cores() -> None:
-    def loaded(p99: float, **more: float) -> list[Sample]:
-        return [{"latency": {"p50": p99 / 2, "p99": p99}, **more}]
+    def loaded(p99: float, calls: Sequence[float] = (60.0, 20.0, 60.0)) -> list[Sample]:
+        return [{"latency": {"p50": p99 / 2, "p99": p99}, "calls": calls, "alone": (40.0, 10.0, 40.0)}]
 
     samples = {
-        "load: pure, python": loaded(0.003, calls=60.0), "load: busy, python": loaded(0.002),
-        "load: pure, json": loaded(0.005, calls=60.0), "load: busy, json": loaded(0.002),
-        "alone: one thread, python": [{"calls": 40.0}],
+        "load: pure, python": loaded(0.003), "load: busy, python": loaded(0.002),
+        "load: pure, json": loaded(0.005), "load: busy, json": loaded(0.002),
     }  # fmt: skip
     assert verdicts(list(isolates._targets(samples, cores=2))) == {
         "python: p99 beside pure=True / beside busy processes": True,
         "json: p99 beside pure=True / beside busy processes": False,
         "python: calls/s with pure=True / one thread's times the cores": False,
     }
+    assert isolates._shares(samples, "pure", "python", cores=2) == [0.75]
 
 
 def test_dispatch_to_an_isolate_is_a_promise_where_there_are_interpreters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    samples = {
-        "dispatch: isolate": [{"one": [60.0], "eight": [40.0]}],
-        "dispatch: thread": [{"one": [50.0], "eight": [10.0]}],
-    }
+    way = {"one": [60.0, 120.0], "eight": [40.0, 20.0]}
+    samples = {"dispatch: isolate": [{"way": way, "thread": {"one": [50.0, 100.0], "eight": [10.0, 5.0]}}]}
     for interpreters, held in ((True, [True, False]), (False, [])):
         monkeypatch.setattr(isolates, "INTERPRETERS", interpreters)
         assert list(verdicts(list(isolates._targets(samples, cores=2))).values()) == held
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", ["load: busy", "load: thread", "dispatch: isolate", "alone"])
+@pytest.mark.parametrize("part", ["load: busy", "load: thread", "dispatch: isolate", "dispatch: to_thread"])
 def test_the_parts_of_isolates_run(part: str) -> None:
     (candidate, *_) = (c for c in isolates.candidates(quick=True, cores=1) if c.name.startswith(part))
     found = spawn(candidate)
-    assert set(found) & {"latency", "calls", "one"}
+    if part.startswith("load"):
+        assert len(found["calls"]) == len(found["alone"]) > 1
+    else:
+        assert all(len(blocks["one"]) == len(blocks["eight"]) > 1 for blocks in found.values())
 
 
 # ------------------------------------------------------------------ placement

@@ -1,5 +1,7 @@
 """Child: eight calls in flight, alone and beside an echo service; and what a call costs.
 
+What is compared is measured in turns, because the speed of a shared machine changes from second to second.
+
 `busy` is the floor of what the loop can feel: it computes the same in processes of its own, one per
 core, and the loop has nothing to do with them.
 """
@@ -9,10 +11,12 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent import futures
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
+
+import psutil
 
 from benchmarks.children.dispatch import Meter, drive
 from benchmarks.children.echoing import Pace, pace
@@ -28,90 +32,137 @@ LOADS: dict[str, tuple[Callable[[Any], Any], Callable[[], Any]]] = {
 }
 """By name: the function, and what makes its argument."""
 _LEARNING = 1.0
-"""Seconds of calls before the echo clients come: `auto` learns, workers start."""
+"""Seconds of calls before anything counts: `auto` learns, workers start."""
+_TURNS = 3
+"""Times that the calls of eight and those of one thread alone are counted."""
 
 Run = Callable[[Callable[..., Any], Any], Awaitable[Any]]
 
 
 def measure(*, part: str, **arguments: Any) -> Mapping[str, Any]:
-    """Return the figures of one part: `load`, `alone` or `dispatch`."""
+    """Return the figures of one part: `load` or `dispatch`."""
     parts: dict[str, Callable[..., Coroutine[Any, Any, Mapping[str, Any]]]]
-    parts = {"load": _load, "alone": _alone, "dispatch": _dispatch}
+    parts = {"load": _load, "dispatch": _dispatch}
     return run_on("asyncio", parts[part](**arguments))
+
+
+class Work(Protocol):
+    """What keeps the cores busy."""
+
+    async def rate(self, seconds: float) -> float:
+        """Return how many calls end in a second."""
+        ...
+
+    async def pause(self) -> None:
+        """Return when nothing is computed any more."""
+        ...
+
+    async def resume(self) -> None:
+        """Go on."""
+        ...
 
 
 async def _load(
     *, way: str, load: str, cores: int, seconds: float, pacing: Mapping[str, float]
 ) -> Mapping[str, Any]:
-    """Return the calls per second with eight in flight, and then what echo clients see beside them."""
-    clients = Pace(**pacing)  # type: ignore[arg-type]  # JSON
-    if way == "busy":
-        with _busy_processes(load, cores) as counts:
-            before = sum(counts)
-            await asyncio.sleep(seconds)
-            calls = (sum(counts) - before) / seconds
-            return {**(await pace(clients, dict)).clients, "calls": calls}
-    async with WAYS[way](cores) as run, _standing(run, load) as ends:
-        calls = await _calls_per_second(ends, seconds)
-        paced = await pace(clients, dict)
-    return {**paced.clients, "calls": calls}
+    """Return the calls per second with eight in flight and alone, and what echo clients see beside them."""
+    found = dict[str, list[float]](calls=[], alone=[])
+    async with _working(way, load, cores) as work:
+        for _ in range(_TURNS):
+            found["calls"].append(await work.rate(seconds))
+            await work.pause()
+            found["alone"].append(await asyncio.to_thread(_alone, load, seconds))
+            await work.resume()
+        paced = await pace(Pace(**pacing), dict)  # type: ignore[arg-type]  # JSON
+    return {**paced.clients, **found}
 
 
-async def _calls_per_second(ends: _Ends, seconds: float) -> float:
-    """Return the rate from the end of one call to that of another."""
-    before = len(ends.times)
-    await asyncio.sleep(seconds)
-    await ends.reach(before + CALLS)
-    counted = ends.times[before:]
-    return (len(counted) - 1) / (counted[-1] - counted[0])
-
-
-async def _alone(*, way: str, load: str, cores: int, seconds: float) -> Mapping[str, Any]:
+def _alone(load: str, seconds: float) -> float:
     """Return the calls per second of one thread that has the machine to itself."""
     function, argument = LOADS[load][0], LOADS[load][1]()
-
-    def calls_per_second() -> float:
-        begun, calls = time.perf_counter(), 0
-        while (elapsed := time.perf_counter() - begun) < seconds:
-            function(argument)
-            calls += 1
-        return calls / elapsed
-
-    return {"calls": await asyncio.to_thread(calls_per_second)}
+    begun, calls = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - begun) < seconds:
+        function(argument)
+        calls += 1
+    return calls / elapsed
 
 
 async def _dispatch(
     *, way: str, load: None, cores: int, block: float, blocks: int, warmup: float
 ) -> Mapping[str, Any]:
-    """Return microseconds per call of a function that does nothing, one at a time and eight at once."""
+    """Return microseconds per call of a function that does nothing, one at a time and eight at once.
+
+    Of calls in isolates also what one in a thread takes, in turns.
+    """
     async with WAYS[way](cores) as run:
+        calls = {"way": _only_number(run)}
+        if way in ("isolate", "process"):
+            import hybridrt
 
-        async def call(turn: int) -> int:
-            result: int = await run(nothing, turn)
-            return result
-
-        await asyncio.gather(*map(call, range(CALLS)))
-        found = {}
-        for name, tasks in (("one", 1), ("eight", CALLS)):
-            meter = Meter(block=block, blocks=blocks, warmup=warmup)
-            await drive(call, tasks, meter.turns())
-            found[name] = meter.wall_us
+            offloaded = hybridrt.offload(nothing)
+            calls["thread"] = _only_number(lambda function, turn: offloaded(turn))
+        for call in calls.values():
+            await drive(call, CALLS, Meter(block=block, blocks=1, warmup=_LEARNING / 4).turns())
+        found: dict[str, dict[str, list[float]]] = {name: {} for name in calls}
+        for crowd, tasks in (("one", 1), ("eight", CALLS)):
+            for _ in range(blocks):
+                for name, call in calls.items():
+                    meter = Meter(block=block, blocks=1, warmup=warmup)
+                    await drive(call, tasks, meter.turns())
+                    found[name].setdefault(crowd, []).extend(meter.wall_us)
     return found
 
 
-class _Ends:
-    """When calls ended, in order."""
+def _only_number(run: Run) -> Callable[[int], Coroutine[Any, Any, int]]:
+    async def call(turn: int) -> int:
+        result: int = await run(nothing, turn)
+        return result
+
+    return call
+
+
+class _Calls:
+    """Eight calls in flight, and when they ended."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
-        self._wanted = 0
-        self._reached = asyncio.Event()
+        self._wanted = self._running = 0
+        self._reached, self._goes_on, self._rests = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._goes_on.set()
 
-    def add(self) -> None:
+    async def begin(self) -> None:
+        """Wait until another call is to be made."""
+        await self._goes_on.wait()
+        self._running += 1
+
+    def end(self) -> None:
         """Note that a call has ended."""
+        self._running -= 1
+        if not self._running:
+            self._rests.set()
         self.times.append(time.perf_counter())
         if len(self.times) >= self._wanted:
             self._reached.set()
+
+    async def rate(self, seconds: float) -> float:
+        """Return the rate from the end of one call to that of another."""
+        await self.reach(len(self.times) + CALLS)  # after a pause all have begun at once
+        before = len(self.times)
+        await asyncio.sleep(seconds)
+        await self.reach(before + CALLS)
+        counted = self.times[before:]
+        return (len(counted) - 1) / (counted[-1] - counted[0])
+
+    async def pause(self) -> None:
+        """Let the calls end."""
+        self._goes_on.clear()
+        if self._running:
+            self._rests.clear()
+            await self._rests.wait()
+
+    async def resume(self) -> None:
+        """Make calls again."""
+        self._goes_on.set()
 
     async def reach(self, count: int) -> None:
         """Wait until so many have ended, or one has failed."""
@@ -126,24 +177,35 @@ class _Ends:
 
 
 @asynccontextmanager
-async def _standing(run: Run, load: str) -> AsyncIterator[_Ends]:
+async def _working(way: str, load: str, cores: int) -> AsyncIterator[Work]:
+    if way == "busy":
+        async with _busy_processes(load, cores) as processes:
+            yield processes
+    else:
+        async with WAYS[way](cores) as run, _standing(run, load) as calls:
+            yield calls
+
+
+@asynccontextmanager
+async def _standing(run: Run, load: str) -> AsyncIterator[_Calls]:
     """Keep eight calls in flight; what to learn has been learned by then."""
     function, argument = LOADS[load][0], LOADS[load][1]()
-    ends = _Ends()
+    calls = _Calls()
 
     async def stand() -> None:
         try:
             while True:
+                await calls.begin()
                 await run(function, argument)
-                ends.add()
+                calls.end()
         finally:
-            ends.fail()
+            calls.fail()
 
     tasks = [asyncio.create_task(stand()) for _ in range(CALLS)]
     try:
-        await ends.reach(CALLS)
+        await calls.reach(CALLS)
         await asyncio.sleep(_LEARNING)
-        yield ends
+        yield calls
     finally:
         for task in tasks:
             task.cancel()
@@ -152,24 +214,48 @@ async def _standing(run: Run, load: str) -> AsyncIterator[_Ends]:
                 raise error
 
 
-@contextmanager
-def _busy_processes(load: str, cores: int) -> Iterator[Sequence[int]]:
-    """Compute in a process per core, and count the calls; they have begun when the block does."""
-    spawning = multiprocessing.get_context("spawn")
-    counts = spawning.RawArray("q", cores)
-    begun = [spawning.Event() for _ in range(cores)]
-    crew = [
-        spawning.Process(target=_compute, args=(load, event, counts, number), daemon=True)
-        for number, event in enumerate(begun)
-    ]
-    for process in crew:
-        process.start()
+class _Processes:
+    """A process per core that computes, and counts its calls."""
+
+    def __init__(self, load: str, cores: int) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._counts = spawning.RawArray("q", cores)
+        self.begun = [spawning.Event() for _ in range(cores)]
+        self.crew = [
+            spawning.Process(target=_compute, args=(load, event, self._counts, number), daemon=True)
+            for number, event in enumerate(self.begun)
+        ]
+        for process in self.crew:
+            process.start()
+
+    async def rate(self, seconds: float) -> float:
+        """Return how many calls end in a second."""
+        before, begun = sum(self._counts), time.perf_counter()
+        await asyncio.sleep(seconds)
+        calls: int = sum(self._counts) - before
+        return calls / (time.perf_counter() - begun)
+
+    async def pause(self) -> None:
+        """Suspend the processes."""
+        for process in self.crew:
+            psutil.Process(process.pid).suspend()
+
+    async def resume(self) -> None:
+        """Let them go on."""
+        for process in self.crew:
+            psutil.Process(process.pid).resume()
+
+
+@asynccontextmanager
+async def _busy_processes(load: str, cores: int) -> AsyncIterator[_Processes]:
+    """Compute in a process per core; they have begun when the block does."""
+    processes = _Processes(load, cores)
     try:
-        for event in begun:
+        for event in processes.begun:
             event.wait()
-        yield counts
+        yield processes
     finally:
-        for process in crew:
+        for process in processes.crew:
             process.kill()
             process.join()
 
