@@ -7,9 +7,11 @@ an isolate that has to be started or is gone, and everything where the loop cann
 answers (there is no epoll but on Linux).
 
 Of calls that come in a crowd, several go in one message: those that wait at the gate, and those that are made
-while a courier *lingers* for one turn of the loop. They are of one function, which is pure, so they may run
-twice. That makes it simple: a batch comes back with light values of all its calls, or what is missing is sent
-back to the queue and goes one by one, which fails who has to fail.
+while a courier *lingers* for one turn of the loop. Where calls take no time it lingers on while another
+courier of the function is out, whose callers will call again (Nagle's algorithm, RFC 896): else those who
+once called apart would do so for ever. They are of one function, which is pure, so they may run twice. That
+makes it simple: a batch comes back with light values of all its calls, or what is missing is sent back to the
+queue and goes one by one, which fails who has to fail.
 
 Who sees to the reply of a call is who gets the courier's one token for it:
 
@@ -25,6 +27,7 @@ Who sees to the reply of a call is who gets the courier's one token for it:
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -52,6 +55,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Courier", "send_out", "set_out_locked"]
 
+LINGER = 0.001
+"""Seconds for which a courier lingers on for another at most. Not tuned: it ends with that one's return."""
+
 
 class Courier(Errand):
     """Carries light calls, one after the other or together.
@@ -61,7 +67,8 @@ class Courier(Errand):
     """
 
     __slots__ = (
-        "_cpu_ns", "_done", "_isolate", "_measured", "_replies", "_sent", "_token", "_weight", "descriptor",
+        "_cpu_ns", "_done", "_isolate", "_measured", "_replies", "_sent", "_timer", "_token", "_weight",
+        "descriptor",
     )  # fmt: skip
 
     call: IsolatedCall
@@ -75,6 +82,8 @@ class Courier(Errand):
         self._done: list[Any] | None = None
         """What the first calls of a batch have returned."""
         self._weight = 0
+        self._timer: asyncio.TimerHandle | None = None
+        """Ends its lingering for another; None before it does that."""
 
     @property
     def name(self) -> str:
@@ -102,13 +111,23 @@ class Courier(Errand):
 
     def linger(self) -> None:
         """Let calls join that are made in this turn of the loop, or what is left of it."""
-        self.open, self._sent, self._done = True, None, None
+        self.open, self._sent, self._done, self._timer = True, None, None, None
         self.call.line.lingers = self
         self._token.append(None)
 
     def depart_later(self, line: Line) -> None:
         """Set out in the next turn of the loop, after what was called before this."""
         self._replies.loop.call_soon(self._depart, line)
+
+    def hurry(self, line: Line) -> None:
+        """Set out in the next turn if it lingers on: the other came back, or there is no room left."""
+        if self._timer is not None and not self._timer.cancelled():
+            self._timer.cancel()
+            self.depart_later(line)
+
+    def is_full(self, line: Line) -> bool:
+        """Tell whether no more calls may go along."""
+        return len(self.batch) + 1 >= line.together
 
     def depart_locked(self, call: IsolatedCall) -> bool:
         """Begin a call taken out of the queue, in any thread, and let the loop set out with it."""
@@ -126,6 +145,9 @@ class Courier(Errand):
     def _depart(self, line: Line) -> None:
         self._replies.late = False
         if line.lingers is self:
+            if self._timer is None and not self.is_full(line) and line.is_tiny and self._replies.awaits(line):
+                self._timer = self._replies.loop.call_later(LINGER, self._depart, line)
+                return
             line.lingers = None
         if not self.takes_token():
             return
@@ -173,6 +195,10 @@ class Courier(Errand):
             return False
         return True
 
+    def goes_for(self, line: object) -> bool:
+        """Tell whether it carries calls of this line."""
+        return getattr(self.call, "line", None) is line
+
     def arrive(self) -> None:
         """Take in what the isolate has answered, and carry the next call."""
         call, line, carrier, sent = self.call, self.call.line, self.call.carrier, self._sent
@@ -214,13 +240,14 @@ class Courier(Errand):
             for each in calls if whole else ():
                 LoopCall.settle(each)
             if lingers:  # after those that go on because of that
-                self.depart_later(self.call.line)
+                self.depart_later(line)
+            elif line.lingers is not None:
+                line.lingers.hurry(line)
 
     def _goes_on(self) -> bool:
         """Set out with the call that has begun, or linger, and return whether it does."""
         call = self.call
-        full = len(self.batch) + 1 >= call.line.together
-        if full or (call.gates and call.gates[-1].waiting) or not call.line.lingers_now():
+        if self.is_full(call.line) or (call.gates and call.gates[-1].waiting) or not call.line.lingers_now():
             self.set_out()
             return False
         self.linger()
@@ -313,6 +340,8 @@ def send_out(call: IsolatedCall, replies: Replies) -> bool:
     """Let the loop carry a call if it may start at once and an isolate is warm; else do nothing."""
     lingers = call.line.lingers
     if lingers is not None and join_errand(lingers, call):
+        if lingers.is_full(call.line):
+            lingers.hurry(call.line)
         return True
     if call.pool.queued or not call.carrier.crew.has_warm():
         return False

@@ -35,6 +35,8 @@ _BRIEF_NS = 5_000_000
 """A longer call loses little by the way through a thread."""
 _TOGETHER, _TOGETHER_NS = 16, 500_000
 """Calls in one message, and what they may take together: the first waits for the last."""
+_TINY_NS = 20_000
+"""Time in the isolate below which that is hardly worth a message of its own: a message costs some 50 us."""
 _CROWD = 8
 """Calls that set out alone after a batch until the next is not waited for any more."""
 _HANDLING_NS = 500_000
@@ -188,6 +190,11 @@ class Line:
     def fell_apart(self) -> None:
         """Send fewer together from now on: one of them took long, or ended its isolate."""
         self._most = max(1, self._most // 2)
+
+    @property
+    def is_tiny(self) -> bool:
+        """Tell whether a call takes so little that many in one isolate cost less than two messages do."""
+        return self._usual_ns < _TINY_NS
 
     def lingers_now(self) -> bool:
         """Tell whether a call that begins had better linger, and is the first to."""

@@ -26,6 +26,10 @@ class Awaiter(Protocol):
         """Tell whether it still waits."""
         ...
 
+    def goes_for(self, line: object) -> bool:
+        """Tell whether it is out for this line."""
+        ...
+
     def arrive(self) -> None:
         """Take in what has come."""
         ...
@@ -65,6 +69,10 @@ class Replies:
             self._ready.modify(descriptor, self._once)
         except FileNotFoundError:  # the first time
             self._ready.register(descriptor, self._once)
+
+    def awaits(self, line: object) -> bool:
+        """Tell whether a reply will come for this line."""
+        return any(awaiter.goes_for(line) for awaiter in tuple(self._awaited.values()))
 
     def forget(self, awaiter: Awaiter) -> None:
         """Wait for a reply no more; from any thread that has the awaiter's token."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 
 import pytest
@@ -214,6 +215,18 @@ def test_a_loop_that_was_closed_without_its_runtime_does_not_count(play: Play) -
     play.look()
     play.begin()
     assert play.switch.value == LOWEST
+
+
+def test_an_objection_is_over_when_nobody_knows_of_it_any_more(play: Play) -> None:
+    forgotten = FakeWatch(shield=False)
+    play.shield.join(forgotten)
+    play.begin()
+    assert play.told.reason is ShieldReason.VETO
+    del forgotten
+    gc.collect()
+    play.look()
+    play.step()
+    assert (play.switch.value, play.told.reason) == (LOWEST, ShieldReason.TIGHT)
 
 
 def test_loops_are_measured_closely_from_the_moment_a_call_begins(play: Play) -> None:

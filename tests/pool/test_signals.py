@@ -10,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridrt.control.window import Limits, State, Window
+from hybridrt.observe.functions import SETTLED, SLEEPS_NS
+from hybridrt.pool.permits import LONG
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.values import Kind
 
@@ -92,6 +94,19 @@ def test_the_cpu_of_calls_that_still_run_counts_for_lane_and_pool() -> None:
     assert window.lane_cpu == pytest.approx(0.5)
     assert window.pool_cpu == pytest.approx(1.0)
     assert window.cpu == 0.0
+
+
+def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_they_compute() -> None:
+    stage = Stage(options={"policy": _Room()})
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.settled, profile.cpu_mean_ns = SETTLED, SLEEPS_NS - 1
+    call = stage.push(fn)
+    stage.compute(call)
+    stage.clock.advance(0.5)
+    assert look(stage)[0].pool_cpu == 0.0
+    stage.worker_of(call).permit = LONG
+    assert look(stage)[0].pool_cpu == pytest.approx(0.5)
 
 
 def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
