@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from concurrent import futures
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import Any, Protocol
 
 import psutil
@@ -95,12 +96,11 @@ async def _dispatch(
     Of calls in isolates also what one in a thread takes, in turns.
     """
     async with WAYS[way](cores) as run:
-        calls = {"way": _only_number(run)}
+        calls: dict[str, Callable[[int], Awaitable[int]]] = {"way": partial(run, nothing)}
         if way in ("isolate", "process"):
             import hybridrt
 
-            offloaded = hybridrt.offload(nothing)
-            calls["thread"] = _only_number(lambda function, turn: offloaded(turn))
+            calls["thread"] = hybridrt.offload(nothing)
         for call in calls.values():
             await drive(call, CALLS, Meter(block=block, blocks=1, warmup=_LEARNING / 4).turns())
         found: dict[str, dict[str, list[float]]] = {name: {} for name in calls}
@@ -111,14 +111,6 @@ async def _dispatch(
                     await drive(call, tasks, meter.turns())
                     found[name].setdefault(crowd, []).extend(meter.wall_us)
     return found
-
-
-def _only_number(run: Run) -> Callable[[int], Coroutine[Any, Any, int]]:
-    async def call(turn: int) -> int:
-        result: int = await run(nothing, turn)
-        return result
-
-    return call
 
 
 class _Calls:

@@ -274,9 +274,14 @@ class Profile:
         return self.overlap is not None and self.wait_mean_ns <= self.overlap.wait_ns
 
     @property
+    def surely_waits(self) -> bool:
+        """Tell whether its calls are known for good to wait."""
+        return self.kind is Kind.WAITING and self.settled >= SETTLED
+
+    @property
     def sleeps(self) -> bool:
-        """Tell whether its calls are known for good to wait and to compute next to nothing."""
-        return self.kind is Kind.WAITING and self.settled >= SETTLED and self.cpu_mean_ns < SLEEPS_NS
+        """Tell whether they compute next to nothing besides."""
+        return self.surely_waits and self.cpu_mean_ns < SLEEPS_NS
 
     @property
     def wall_mean_ns(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, SLEEPS_NS, Profile
+from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, Profile
 from hybridrt.pool.errand import LATE_NS, Errand
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
@@ -39,7 +39,7 @@ _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
 _WATCH_READS = 300
 """Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
-_YOUNG_NS = SLEEPS_NS
+_YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
 
 
@@ -126,7 +126,7 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
             look.holders.add(call.profile)
         sample = worker.sample
         if sample is None or sample.started_ns != call.started_ns:
-            first_look, glances = look.plans.get(call.profile) or _plan(call.profile, look)
+            first_look, glances = _plan(call.profile, look)
             if not glances and now - call.started_ns < first_look:
                 continue  # the common case: one of many that sleep
             sample = _meet(worker, call, look)
@@ -145,8 +145,7 @@ def _meet(worker: Worker, call: Call, look: Look) -> Sample:
         sample = worker.sample = Sample()
     first_look, sample.glances = _plan(call.profile, look)
     sample.started_ns, sample.looked = call.started_ns, False
-    due_ns, latest_ns = call.started_ns + first_look, look.now + SETTLED_GAP_NS
-    sample.next_ns = due_ns if due_ns < latest_ns else latest_ns
+    sample.next_ns = min(call.started_ns + first_look, look.now + SETTLED_GAP_NS)
     return sample
 
 
@@ -162,18 +161,13 @@ def _look_when_due(worker: Worker, call: Call, sample: Sample, look: Look, hired
     if not sample.looked:
         due_ns = call.started_ns + _plan(call.profile, look)[0]
         if look.now < due_ns:  # the function may have become another kind since
-            latest_ns = look.now + SETTLED_GAP_NS
-            sample.next_ns = due_ns if due_ns < latest_ns else latest_ns
+            sample.next_ns = min(due_ns, look.now + SETTLED_GAP_NS)
             return False
         sample.open(call.started_ns, worker.cpu_start_ns)
         hired += reclaim_batch_locked(worker)
         if worker.held:
             look.holding.append(worker)
     return _look_at(worker, call, sample, look, hired)
-
-
-def _is_known_to_wait(profile: Profile) -> bool:
-    return profile.kind is Kind.WAITING and profile.settled >= SETTLED
 
 
 def _first_look(profile: Profile) -> int:
@@ -198,7 +192,7 @@ def _glance_at(worker: Worker, call: Call, look: Look) -> bool:
     if age >= _YOUNG_NS and cpu is not None and 5 * cpu >= 4 * age:
         look.busy[worker] = call
         return True
-    return age < _YOUNG_NS or not _is_known_to_wait(profile)
+    return age < _YOUNG_NS or not profile.surely_waits
 
 
 def is_to_be_learned(profile: Profile) -> bool:
