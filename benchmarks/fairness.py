@@ -1,9 +1,11 @@
 """What does a short computing call suffer from neighbours that never let go?
 
 A call of 5 ms, one in flight, beside calls that compute without end, that wait for queued calls, or
-that spin on another's result. What counts is the time from submission to result against the call's
-usual time alone, in the same process just before; the first call beside a new neighbour is one of
-those timed. The standard library's pool shares the GIL out evenly, until its threads are all taken.
+that spin on another's result. What counts is the time from submission to result against what the call
+would have taken alone at that moment: its usual time alone, in the same process just before, times what it
+computed for over what it computes for alone; a shared machine changes its speed by half from one second to
+the next. The first call beside a new neighbour is one of those timed. The standard library's pool shares
+the GIL out evenly, until its threads are all taken.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ LIMIT = 4.0
 
 _NOTE = """\
 Milliseconds from submission to result of a pure-Python call of {call:.0f} ms, {calls} of them one after
-the other: the median over {count} fresh processes, then lowest and highest. *Times* is the 99th percentile
-against the median alone, formed in each process. *Lost* says in how many processes a call did not come
-through within 20 s."""
+the other: the median over {count} fresh processes, then lowest and highest. *Times* is the 99th percentile,
+in each process, of what each call took against the median alone; the latter is scaled by the CPU time of
+that call over the median CPU time alone, because the machine does not keep its speed. *Lost* says in how
+many processes a call did not come through within 20 s."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -103,14 +106,21 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:
     alone = [median(sample["alone_ms"]) for sample in taken]
-    through = [(base, sample["beside_ms"]) for base, sample in zip(alone, taken, strict=True)]
+    through = [sample["beside_ms"] for sample in taken]
     found = {"alone": spread(alone)}
-    if all(times for _, times in through):
-        found["median"] = spread([median(times) for _, times in through])
-        found["first"] = spread([times[0] for _, times in through])
-        found["p99"] = spread([percentile(times, 0.99) for _, times in through])
-        found["times"] = spread([percentile(times, 0.99) / base for base, times in through])
+    if all(through):
+        found["median"] = spread([median(times) for times in through])
+        found["first"] = spread([times[0] for times in through])
+        found["p99"] = spread([percentile(times, 0.99) for times in through])
+        found["times"] = spread([percentile(times_alone(sample), 0.99) for sample in taken])
     return found
+
+
+def times_alone(sample: Sample) -> list[float]:
+    """Return what each call beside a neighbour took, in times of what it would have taken alone then."""
+    alone, computing_alone = median(sample["alone_ms"]), median(sample["alone_cpu_ms"])
+    calls = zip(sample["beside_ms"], sample["beside_cpu_ms"], strict=True)
+    return [took / (alone * computed / computing_alone) for took, computed in calls]
 
 
 def _table(found: Mapping[str, Mapping[str, Spread]], samples: Mapping[str, Sequence[Sample]]) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from benchmarks.__main__ import main
 from benchmarks.children.dispatch import Meter, drive
+from benchmarks.fairness import times_alone
 from benchmarks.figures import Target, differences, ratios, spread, table
 from benchmarks.harness import (
     Candidate,
@@ -179,6 +180,12 @@ def test_a_short_call_gets_through_beside_endless_ones() -> None:
     arguments = {"pool": "hybridrt", "beside": "eight endless calls", "call": 0.002, "calls": 3}
     sample = spawn(Candidate(name="fairness", job="fairness", arguments=arguments))
     assert (len(sample["alone_ms"]), len(sample["beside_ms"]), sample["lost"]) == (3, 3, False)
+
+
+def test_what_a_call_takes_is_told_in_times_of_it_alone_at_the_speed_of_that_moment() -> None:
+    alone = {"alone_ms": [5.5] * 3, "alone_cpu_ms": [5.0] * 3}
+    sample = {**alone, "beside_ms": [11.0, 22.0, 22.0], "beside_cpu_ms": [5.0, 10.0, 5.0]}
+    assert times_alone(sample) == pytest.approx([2.0, 2.0, 4.0])
 
 
 def test_a_sleeper_tells_a_free_gil_from_a_taken_one() -> None:

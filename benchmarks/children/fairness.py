@@ -68,7 +68,7 @@ class Beside:
 
 
 def measure(*, pool: str, beside: str, call: float, calls: int) -> Mapping[str, Any]:
-    """Return milliseconds from submission to result of each call: alone, and beside the neighbours.
+    """Return milliseconds from submission to result of each call and those it computed: alone, and beside.
 
     Args:
         pool: A name in `POOLS`.
@@ -86,11 +86,17 @@ def measure(*, pool: str, beside: str, call: float, calls: int) -> Mapping[str, 
     finally:
         neighbours.end()
         chosen.shutdown(cancel_futures=True)
-    return {"alone_ms": alone, "beside_ms": found, "lost": len(found) < calls}
+    return {
+        "alone_ms": [took for took, _ in alone],
+        "alone_cpu_ms": [computed for _, computed in alone],
+        "beside_ms": [took for took, _ in found],
+        "beside_cpu_ms": [computed for _, computed in found],
+        "lost": len(found) < calls,
+    }
 
 
-def _until_lost(pool: Executor, work: Work, calls: int) -> list[float]:
-    found: list[float] = []
+def _until_lost(pool: Executor, work: Work, calls: int) -> list[tuple[float, float]]:
+    found: list[tuple[float, float]] = []
     for _ in range(calls):
         try:
             found.append(_time(pool, work))
@@ -99,10 +105,16 @@ def _until_lost(pool: Executor, work: Work, calls: int) -> list[float]:
     return found
 
 
-def _time(pool: Executor, work: Work) -> float:
+def _time(pool: Executor, work: Work) -> tuple[float, float]:
     begun = time.perf_counter()
-    pool.submit(work).result(PATIENCE)
-    return (time.perf_counter() - begun) * 1e3
+    computed = pool.submit(_computed, work).result(PATIENCE)
+    return (time.perf_counter() - begun) * 1e3, computed * 1e3
+
+
+def _computed(work: Work) -> float:
+    begun = time.thread_time()
+    work()
+    return time.thread_time() - begun
 
 
 if __name__ == "__main__":
