@@ -182,7 +182,7 @@ class Offloaded(Generic[P, R]):
             value = placing.run_inline(port, args, kwargs, now.room_ns)
             if type(value) is not Elsewhere:
                 return value
-        size = measure(args, kwargs)
+        size = measure(args, kwargs) if placing.forced is None else None
         spot = placing.spot(size)
         if placing.choose(spot) == "isolate":
             try:

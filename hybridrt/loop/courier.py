@@ -364,8 +364,8 @@ def set_out_locked(call: IsolatedCall, replies: Replies) -> bool:
 
 
 def _unpack(message: Message) -> list[Any]:
-    """Return the values of a batch; each was packed by itself, so that callers share nothing."""
-    return [pickle.loads(value) for value in message.value or ()]
+    """Return the values of a batch; what can be changed was packed by itself: nothing is shared."""
+    return [pickle.loads(value[0]) if type(value) is list else value for value in message.value or ()]
 
 
 def _at_leisure(work: Callable[[], object]) -> None:

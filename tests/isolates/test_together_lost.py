@@ -70,6 +70,20 @@ async def test_callers_share_nothing(isolation: Isolation) -> None:
     assert first is not second
 
 
+@pytest.mark.parametrize("count", [None, 2])
+async def test_inputs_of_all_kinds_go_together(
+    messages: list[int], isolation: Isolation, count: int | None
+) -> None:
+    await crowd(far.echo, isolation)
+    inputs = [(), (1, "a", b"b", None, 1.5, True), ([1],), (bytearray(b"c"),), ([b"d"], (2,)), ({"e": 3},)]
+    kwargs = {} if count is None else {"count": count}
+    calls = [push(far.echo, *args, isolation=isolation, kwargs=kwargs) for args in inputs]
+    values = await asyncio.gather(*calls)
+    assert messages == [len(inputs)]
+    assert values == [far.echo(*args, **kwargs) for args in inputs]
+    assert type(values[3]) is type(far.echo(bytearray(b"c"), **kwargs))
+
+
 async def test_after_one_that_took_long_the_rest_goes_elsewhere() -> None:
     line = await crowd(far.nap)
     calls = [push(far.nap, seconds) for seconds in (0.0, 0.02, 0.0)]

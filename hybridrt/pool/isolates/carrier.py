@@ -15,7 +15,7 @@ from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESUL
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.packing import Packed, pack
+from hybridrt.pool.isolates.packing import FIXED, Packed, pack
 from hybridrt.pool.isolates.reference import Reference
 from hybridrt.pool.isolates.wire import Message
 
@@ -151,8 +151,12 @@ class Carrier:
         return pickle.dumps((tuple(self._reference), args, kwargs), 5)
 
     def pack_batch(self, calls: Iterable[Call]) -> bytes:
-        """Take several calls of the function apart whose arguments are light."""
-        inputs = [pickle.dumps((call.args, call.kwargs), 5) for call in calls]  # they share nothing
+        """Take several calls of the function apart whose arguments are light; see `child`."""
+        inputs = [
+            call.args if not call.kwargs and FIXED.issuperset(map(type, call.args))
+            else [pickle.dumps((call.args, call.kwargs), 5)]  # by itself: they share nothing
+            for call in calls
+        ]  # fmt: skip
         return pickle.dumps((tuple(self._reference), inputs), 5)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:

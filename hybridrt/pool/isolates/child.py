@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from hybridrt.pool.isolates.packing import LIGHT, Packed, is_light, pack, room_beside, unpack
+from hybridrt.pool.isolates.packing import FIXED, LIGHT, Packed, is_light, pack, room_beside, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
@@ -142,27 +142,30 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
 def _run_batch(calls: Any, clock: _Clock) -> Reply:
     """Run calls of a pure function, up to one that does not return or returns nothing light, or takes long.
 
-    The answer is light: the values, each packed by itself, of those that returned, and what they took
-    together. Who sent them runs the rest one by one.
+    The answer is light: the values of those that returned, each of which is a list of its pickle if it can
+    be changed, and what they took together. Who sent them runs the rest one by one.
 
     Args:
-        calls: The reference, and arguments and keyword arguments of each; None if they could not be put
-            together.
+        calls: The reference, and of each call its arguments, or a list of the pickle of these and its keyword
+            arguments; None if they could not be put together.
         clock: The CPU time of who runs them.
     """
-    values: list[bytes] = []
+    values: list[Any] = []
     left = LIGHT
     cpu, wall = clock(), time.perf_counter_ns()
     with suppress(BaseException):  # it happens again, where there is somebody to tell
         reference, inputs = calls
         fn = resolve(*reference)
-        for packed in inputs:
-            args, kwargs = pickle.loads(packed)
-            value = fn(*args, **kwargs)
+        for args in inputs:
+            if type(args) is tuple:
+                value = fn(*args)
+            else:
+                args, kwargs = pickle.loads(args[0])
+                value = fn(*args, **kwargs)
             left = room_beside((value,), left)
             if left < 0:
                 break
-            values.append(pickle.dumps(value, 5))
+            values.append(value if type(value) in FIXED else [pickle.dumps(value, 5)])
             if time.perf_counter_ns() - wall > _LONG_NS:
                 break
     return LIGHT_VALUE, time.perf_counter_ns() - wall, clock() - cpu, pickle.dumps(values, 5)

@@ -14,7 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-__all__ = ["LIGHT", "SMALL", "Packed", "Reader", "is_light", "pack", "room_beside", "unpack", "weigh_call"]
+__all__ = [
+    "FIXED", "LIGHT", "SMALL", "Packed", "Reader", "is_light", "pack", "room_beside", "unpack", "weigh_call",
+]  # fmt: skip
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 SMALL = 1 << 16
@@ -25,6 +27,8 @@ _IN_BAND = 1 << 12
 """Bytes up to which a buffer goes with the stream."""
 _SCALARS = frozenset({bool, float, complex, type(None)})
 _TEXTS = frozenset({str, bytes, bytearray})
+FIXED = _SCALARS | {int, str, bytes}
+"""Light types whose objects nobody can change: packed together, they still share nothing that matters."""
 _LISTS = frozenset({list, tuple, set, frozenset})
 _EACH = 64
 """Bytes that each object counts for at least, so that there are few."""
