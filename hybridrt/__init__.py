@@ -11,9 +11,9 @@ the loop and in an isolate; the others are what a call in a thread may rely on.
 On the loop (`where="inline"`, or short and pure)
     Thread: the loop's, which does nothing else meanwhile. Context variables: a copy, as in a thread.
     Exceptions: the same. Cancelling and timeouts: a call that has begun cannot be interrupted; one that
-    waits for its turn can be cancelled and never runs. It is made within the await, without giving the
-    loop a turn. Under "auto" a call may take 100 us and all of them 0.5 ms of one turn of the loop, beyond
-    which they wait for the next in order; those with a timeout go to a thread instead. Only arguments of
+    waits for its turn can be cancelled and never runs. It is made within the await, without giving the loop
+    a turn. Under "auto" a call may take 100 us and all of them 0.5 ms of one turn of the loop, beyond which
+    they wait for the next in order; those with a timeout go to a thread rather than wait. Only arguments of
     exactly a built-in type tell their size; what lies inside a container is not looked at. A call that
     takes twice as long as it may, or one of many that take longer, is counted (`overruns`), and the next
     ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
@@ -25,8 +25,9 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     call is then made in a thread, for the second time if it was the result that could not, and the
     function stays there. Cancelling and timeouts where a running call may be abandoned: a process is
     killed, an interpreter goes on unwatched. A process that dies fails the one call it had with
-    `WorkerLostError`. Twice: as said, in a process if an extension refused the sub-interpreter, and by
-    itself if it was sent with others and did not come back with them.
+    `WorkerLostError`. Twice: as said, in a process if an extension refused the sub-interpreter, by itself
+    if it was sent with others and did not come back with them, and if Ctrl-C strikes while the loop reads
+    its answer.
     A worker thread writes the call and waits for what comes back. On Linux the loop does that itself if
     the function's last calls took less than 5 ms and arguments and result are light: up to 4 KB of
     built-in numbers and texts, in lists and dictionaries or not. A thread takes over if the result is
@@ -44,13 +45,13 @@ Context variables
     Each call runs in a copy of its caller's context, so it sees them and its changes stay inside.
     Executors with an `initializer` run calls in the thread's own context, unless told otherwise.
 Order
-    Calls of one function start in order. Calls that wait start beside those that compute, as many as
-    keep the GIL, the cores or what they wait for just busy; of the computing ones one short and one long
-    run at a time under a GIL, those that release it on all cores, and after half a second without any
-    progress one more starts anyway, counted as an overdraft. Calls of less than a millisecond that queue
-    up are handed over some 2 ms of them at a time, and their results come back together. What a function
-    does is learned from its calls; `statistics().functions` has it with the evidence. With
-    `max_workers=1` everything runs in the order of submission.
+    Calls of one function start in order. Calls that wait start beside those that compute, as many as keep
+    the GIL, the cores or what they wait for just busy; of the computing ones one short and one long run at
+    a time under a GIL, those that release it on all cores. After half a second without any progress, or
+    four times as long as those that run usually take, one more starts anyway, counted as an overdraft.
+    Calls of less than a millisecond that queue up are handed over some 2 ms of them at a time, and their
+    results come back together. What a function does is learned from its calls; `statistics().functions` has
+    it with the evidence. With `max_workers=1` everything runs in the order of submission.
 Cancelling
     Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
     thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`

@@ -34,7 +34,8 @@ class OffloadTimeoutError(HybridrtError, TimeoutError):
 
     Attributes:
         started: False: the call was removed from the queue and never runs. True: it was running;
-            its thread goes on, is counted as abandoned, and its result is dropped.
+            its thread goes on, is counted as abandoned, and its result is dropped; the process of an
+            isolate is ended.
     """
 
     def __init__(self, message: str, *, started: bool) -> None:
@@ -69,4 +70,7 @@ class LaneNestingError(HybridrtError):
 
 
 class RuntimeClosedError(HybridrtError, RuntimeError):
-    """The runtime or its executor was closed. The call had not started and never will."""
+    """The runtime is not open, or it closed before the call ended; the message says whether that had started.
+
+    A call that had not never runs. One that had goes on unwatched, in an isolate's process it is ended.
+    """

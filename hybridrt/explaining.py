@@ -151,7 +151,6 @@ def _estimate(row: FunctionStatistics) -> Evidence:
         blocked_ns=wall_ns - cpu_ns if waits else 0.0,
         longest_ns=wall_ns if waits else cpu_ns,
         small=True,
-        carries=True,
         portable=True,
         classed=row.gil is not GilClass.UNKNOWN,
         holds=row.gil is GilClass.HOLDS,

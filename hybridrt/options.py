@@ -119,7 +119,7 @@ def place(fn: Callable[..., Any], options: Options) -> Placing | None:
     forced: Placement | None = None
     if where == "inline" or where == "isolate":
         forced = where
-    return Placing(fn, forced=forced, on_loop=options.allow_loop, carries=options.pure)
+    return Placing(fn, forced=forced, on_loop=options.allow_loop)
 
 
 def placed_alike(options: Options, others: Options) -> bool:

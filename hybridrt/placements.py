@@ -33,7 +33,7 @@ class PlacementReason(StrEnum):
     RELEASES_GIL = "releases_gil"
     """Several at once compute in threads, so carrying it elsewhere gains nothing."""
     WAITS = "waits"
-    """It mostly waits, which any number of threads can do at once."""
+    """It waits for three tenths of its time or more, which any number of threads can do at once."""
     HOLDS_GIL = "holds_gil"
     """It keeps the GIL until it returns, and carrying it elsewhere costs less."""
     SHARES_GIL = "shares_gil"

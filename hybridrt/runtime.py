@@ -47,9 +47,10 @@ class Runtime:
     Within `async with Runtime() as runtime:` the runtime's executor is the loop's default one, so
     `asyncio.to_thread`, name resolution and frameworks use it, and `@offload` functions run on it.
 
-    On leaving the block no more calls are taken, background tasks and calls get `shutdown_timeout`
-    to end, and what is left then is named in the log with its function and line and left behind. The
-    loop keeps a fresh plain executor, because asyncio cannot go back to having none.
+    On leaving the block background tasks get `shutdown_timeout` to end, and may still make calls. Then no
+    more are taken, and those under way get what is left of that time; what has not ended by then is named
+    in the log with its function and line and left behind. The loop keeps a fresh plain executor, because
+    asyncio cannot go back to having none.
 
     Use it from its loop's thread; `statistics()` is safe from any thread.
 

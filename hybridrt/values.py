@@ -42,7 +42,7 @@ class Kind(StrEnum):
     UNKNOWN = "unknown"
     """Not seen yet: its calls start in doubling cohorts."""
     WAITING = "waiting"
-    """Mostly blocked: its calls need no permit."""
+    """Blocked for three tenths of its time or more: its calls need no permit."""
     SHORT = "short"
     """Computes for less than some 20 ms a call."""
     LONG = "long"
@@ -64,7 +64,7 @@ class GilClass(StrEnum):
     """C code that keeps the GIL until it returns: `json.loads`, pydantic, `tokenizers.encode`. No thread
     and no switch interval protects the loop from it."""
     WAITS = "waits"
-    """Mostly blocked."""
+    """Blocked for three tenths of its time or more."""
 
 
 class Reason(StrEnum):

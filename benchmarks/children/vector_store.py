@@ -20,7 +20,7 @@ _MATCHES, _DIMENSIONS, _WORDS = 20, 384, 180
 
 
 def make_app() -> web.Application:
-    """Return a server with one answer: twenty matches with text, metadata and embedding, some 180 kB."""
+    """Return a server with one answer: twenty matches with text, metadata and embedding, some 190 kB."""
     body = json.dumps({"matches": [_match(number) for number in range(_MATCHES)]}).encode()
 
     async def answer(request: web.Request) -> web.Response:

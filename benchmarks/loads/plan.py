@@ -25,7 +25,6 @@ class Load:
         tasks: Calls in flight, well above the best size; where a call only waits, no size is.
         headline: Of the fourteen loads that the paper has too.
         needs: Modules without which it is left out.
-        frees_gil: Leaves the GIL to others for all that counts of its time.
     """
 
     name: str
@@ -33,7 +32,6 @@ class Load:
     tasks: int = 256
     headline: bool = False
     needs: tuple[str, ...] = ()
-    frees_gil: bool = False
     environment: Mapping[str, str] = field(default_factory=lambda: _ONE_BLAS_THREAD)
 
 
@@ -78,7 +76,6 @@ LOADS = (
         tasks=128,
         headline=True,
         needs=("onnx", "onnxruntime"),
-        frees_gil=True,
     ),
     Load(name="voice", title="3 s of sound to MFCC in numpy", tasks=128, headline=True),
     Load(name="fusion", title="20 ms for a sensor, Kalman filter in numpy", headline=True),
@@ -88,7 +85,6 @@ LOADS = (
         title="four layers of attention in numpy",
         tasks=128,
         headline=True,
-        frees_gil=True,
     ),
     Load(
         name="analytics",
@@ -111,7 +107,7 @@ LOADS = (
     Load(name="cpu-heavy", title="5,000 iterations, 0.01 ms", headline=True),
     Load(name="cpu-dominant", title="10,000 iterations, 0.001 ms", headline=True),
     Load(name="compute", title="10 ms of Python", tasks=128),
-    Load(name="hash", title="SHA-256 of 8 MiB", tasks=128, frees_gil=True),
+    Load(name="hash", title="SHA-256 of 8 MiB", tasks=128),
     Load(name="wait", title="50 ms of waiting"),
     Load(name="disk", title="write 64 KiB", tasks=128),
     Load(name="disk-fsync", title="write 64 KiB and fsync", tasks=128),

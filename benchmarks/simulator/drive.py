@@ -113,7 +113,6 @@ class _Eyes:
         self._random = random.Random(seed + 1)
         self._before = self._sums()
         self._opened = 0.0
-        self._least_wait = 0.0
 
     def window(self) -> Window:
         """Close the window that is open."""
@@ -194,7 +193,7 @@ def simulate(
     late = random.Random(seed + 2)
     crew = _Crew()
     while process.now < end:
-        # The governor naps for 2 to 16 ms and closes a window when it finds it over.
+        # The governor mostly naps for 2 to 16 ms and closes a window when it finds it over.
         process.advance(min(end, process.now + sizer.interval + late.uniform(0.0, 0.016)))
         window = eyes.window()
         seen = Seen(now=process.now, size=process.size, window=window, betas=run_betas(process))

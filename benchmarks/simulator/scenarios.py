@@ -102,7 +102,7 @@ def draw(source: random.Random, name: str) -> Scenario:
     """Return one random scenario of 20 seconds."""
     machine = _draw_machine(source)
     call = _draw_call(source, machine)
-    server = _draw_server(source, call)
+    server = _draw_server(source)
     if server is not None:
         call = _move_wait(call, source.uniform(0.3, 1.0))
     calls: tuple[Call, ...] = (call,)
@@ -136,7 +136,7 @@ def _draw_call(source: random.Random, machine: Machine) -> Call:
     )
 
 
-def _draw_server(source: random.Random, call: Call) -> Server | None:
+def _draw_server(source: random.Random) -> Server | None:
     if source.random() >= 0.35:
         return None
     slowdown = source.choice([0.0, 0.0, 0.005])

@@ -22,8 +22,8 @@ def add_to(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "trial",
         help="run a function inline, in a thread and in an isolate, and say where it belongs",
-        description="Run a function inline, in a thread and in an isolate, some hundred times each, and say "
-        "what every placement does to the event loop.",
+        description="Run a function inline, in a thread and in an isolate, many times each, and say what "
+        "every placement does to the event loop.",
         epilog=VALUES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

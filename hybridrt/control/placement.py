@@ -80,12 +80,11 @@ class Evidence:
         blocked_ns: What the last ones of this size have blocked at least.
         longest_ns: The longest that one would have kept the loop.
         small: Its input can be told in size, and none of its options forbids to run on the loop.
-        carries: It may be carried elsewhere.
         portable: Nothing has shown that it cannot.
         classed: What the function does with the GIL has been seen.
         holds: It keeps the GIL until it returns.
         parallel: Several at once compute in threads.
-        waits: It mostly waits.
+        waits: It waits for three tenths of its time or more.
         size: Of the input; 0 where it cannot be told.
         carried: Calls that came back from an isolate and were measured.
         carry_ns: CPU time in this interpreter for carrying one there and back.
@@ -100,7 +99,6 @@ class Evidence:
     blocked_ns: float
     longest_ns: float
     small: bool
-    carries: bool
     portable: bool
     classed: bool
     holds: bool
@@ -170,8 +168,6 @@ def _place(
         return "thread", PlacementReason.WAITS
     if evidence.parallel or not machine.gil:
         return "thread", PlacementReason.RELEASES_GIL
-    if not evidence.carries:
-        return "thread", PlacementReason.FORCED
     if not evidence.portable:
         return "thread", PlacementReason.NOT_PORTABLE
     return _weigh(before, evidence, prices.thread, prices.isolate)
@@ -203,7 +199,7 @@ def price(evidence: Evidence, machine: Machine) -> Prices:
     return Prices(
         inline=_inline(evidence, machine),
         thread=_thread(evidence, machine) if evidence.measured else None,
-        isolate=_isolate(evidence, machine) if evidence.measured and evidence.carries else None,
+        isolate=_isolate(evidence, machine) if evidence.measured else None,
     )
 
 

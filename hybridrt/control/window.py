@@ -95,7 +95,8 @@ class State:
         workers: The size decided.
         reason: Why.
         beta: The smoothed blocking ratio.
-        streak: Windows in a row that asked for growth (`paper`) or for nothing (`demand`).
+        streak: Windows in a row that asked for growth (`paper`), or in which calls held each other up
+            (`demand`).
     """
 
     workers: int

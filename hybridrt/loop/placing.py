@@ -92,16 +92,12 @@ class Placing:
         fn: The function.
         forced: Where all its calls run; None chooses.
         on_loop: Calls may run on the loop.
-        carries: Calls may be carried to an isolate.
     """
 
-    def __init__(
-        self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool, carries: bool
-    ) -> None:
+    def __init__(self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool) -> None:
         self.fn = fn
         self.forced = forced
         self.on_loop = on_loop
-        self.carries = carries
         self.not_portable: str | None = None
         self.overruns = Overruns()
         self._lock = Lock()
@@ -279,7 +275,6 @@ class Placing:
             blocked_ns=spot.blocked_ns,
             longest_ns=spot.longest_ns,
             small=self.on_loop and spot.key != UNSIZED,
-            carries=self.carries,
             portable=self.not_portable is None,
             classed=gil in (GilClass.HOLDS, GilClass.COOPERATES),
             holds=gil is GilClass.HOLDS,

@@ -123,10 +123,10 @@ class Crew:
         The race between its timeout and a dispatch:
 
             1. The worker's wait times out; it has not the lock yet.
-            2. `_dispatch` takes it off the stack and puts a call into its batch.
+            2. A dispatch takes it off the stack and puts a call into its batch.
             3. The worker gets the lock, is not on the stack, and must wait for its bell again.
 
-        With 3 before 2 it has left the stack and the set, and `_dispatch` never sees it.
+        With 3 before 2 it has left the stack and the set, and no dispatch ever sees it.
         """
         pool = self.pool
         with patiently(pool.interpreter.lock):
@@ -204,11 +204,6 @@ class Crew:
     def _is_empty(self) -> bool:
         # A queued call without a worker waits for a gate or a permit that another pool holds.
         return not (self.workers or self.errands or self.pool.queued)
-
-
-def interpreter_exits() -> bool:
-    """Tell whether the interpreter has begun to shut down, as `concurrent.futures` sees it."""
-    return stdlib_threads._shutdown
 
 
 def _no_time() -> int:

@@ -33,13 +33,14 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
     """Run a function inline, in a thread and in an isolate, and tell what each does to the loop.
 
     Use it to find out where a function belongs before declaring it `pure`. The function is called
-    some hundred times, eight times at once among them, and in other processes or interpreters: do not
-    try one that must not run twice. The table shows, for each placement, the time of a call made
+    from some dozen times, if it takes a second, to a hundred thousand times, if it takes a microsecond;
+    eight times at once among them, and in other processes or interpreters: do not try one that must not
+    run twice. The table shows, for each placement, the time of a call made
     alone, the delay of the loop meanwhile, the longest stall as a share of the call, how much of the time
     this interpreter's GIL was taken, and what eight calls at once get done.
 
     It runs an event loop (asyncio's, with a `Runtime`) and returns when all is measured: some 5 seconds
-    for a short function, and about 50 calls for one that takes longer than a second. On a terminal it
+    for a short function, and some 36 calls for one that takes longer than a second. On a terminal it
     says on standard error what it does.
 
     Args:

@@ -52,7 +52,7 @@ async def idle_delay(plan: Plan) -> LoopDelay:
     with LoopWatch() as watch:
         await asyncio.sleep(IDLE_SECONDS)
     delay = watch.summary()
-    assert delay is not None  # a fifth of a second of beats has passed
+    assert delay is not None  # beats have passed for a third of a second
     return delay
 
 

@@ -36,7 +36,6 @@ evidences = st.builds(
     blocked_ns=times,
     longest_ns=times,
     small=st.booleans(),
-    carries=st.booleans(),
     portable=st.booleans(),
     classed=st.booleans(),
     holds=st.booleans(),
@@ -66,7 +65,6 @@ def computing(cpu_ns: float, **changes: object) -> Evidence:
         blocked_ns=0,
         longest_ns=cpu_ns,
         small=True,
-        carries=True,
         portable=True,
         classed=True,
         holds=False,
@@ -98,7 +96,6 @@ EXAMPLES = [
     (computing(250 * MS, classed=False, calls=1), "thread", PlacementReason.LEARNING),
     (computing(250 * MS, classed=False, calls=2), "isolate", PlacementReason.TRIAL),
     (computing(16 * MS, portable=False), "thread", PlacementReason.NOT_PORTABLE),
-    (computing(16 * MS, carries=False), "thread", PlacementReason.FORCED),
     (carried(16 * MS, 1 * MS, holds=True), "isolate", PlacementReason.HOLDS_GIL),
     (carried(16 * MS, 1 * MS), "isolate", PlacementReason.SHARES_GIL),
     (carried(16 * MS, 15 * MS, holds=True), "thread", PlacementReason.CARRYING),
@@ -139,7 +136,6 @@ def test_only_what_may_and_can_be_carried_and_wants_the_gil_goes_to_an_isolate(
     before: Standing, evidence: Evidence, machine: Machine
 ) -> None:
     if decide(before, evidence, machine).where == "isolate":
-        assert evidence.carries
         assert evidence.portable
         assert machine.gil
         assert not evidence.parallel

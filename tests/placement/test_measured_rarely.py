@@ -45,7 +45,7 @@ def carry(placing: Placing, spot: Spot, calls: int, *, call_ns: int, carry_ns: i
 
 @pytest.mark.parametrize("before", range(3, 11))
 def test_a_function_moves_when_its_calls_change_whatever_their_number(before: int) -> None:
-    placing = Placing(len, forced=None, on_loop=False, carries=True)
+    placing = Placing(len, forced=None, on_loop=False)
     spot = placing.spot(SIZE)
     for _ in range(before):
         spot.worked(1_500_000, 1_500_000)

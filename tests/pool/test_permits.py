@@ -11,8 +11,6 @@ from hybridrt.values import Kind
 
 from .support import Stage, named
 
-UNDER_A_GIL = Permits(gil=True, cores=4)
-
 
 @pytest.fixture
 def permits() -> Permits:

@@ -1,4 +1,4 @@
-"""Features of speech: a second of sound through windows, FFT, mel bands and their logarithm."""
+"""Features of speech: three seconds of sound through windows, FFT, mel bands and their logarithm."""
 
 from __future__ import annotations
 
