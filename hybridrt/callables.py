@@ -45,11 +45,13 @@ def check_function(fn: Any) -> None:
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
     inner = unwrap(fn)
-    for candidate in (inner, type(inner).__call__):
-        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+    for candidate in (fn, inner, type(inner).__call__):
+        generates = inspect.isasyncgenfunction(candidate)
+        if inspect.iscoroutinefunction(candidate) or generates:
+            what, use = ("asynchronous generator", "iterate over") if generates else ("coroutine", "await")
             raise TypeError(
-                f"offload needs a synchronous function, got the coroutine function {fn!r}; "
-                "await it on the loop, and offload the computing part that it calls"
+                f"offload needs a synchronous function, got the {what} function {fn!r}; "
+                f"{use} it on the loop, and offload the computing part that it calls"
             )
         if inspect.isgeneratorfunction(candidate):
             raise TypeError(f"offload cannot run the generator function {fn!r} yet; return a list instead")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
-from hybridrt.loop.port import current_port
+from hybridrt.errors import NotPortableError
+from hybridrt.loop.port import current_port, has_port
 from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
@@ -20,6 +22,7 @@ from hybridrt.placements import (
     time_text,
 )
 from hybridrt.pool.interpreter import Interpreter, shared
+from hybridrt.pool.isolates.reference import refer
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
 from hybridrt.values import FunctionStatistics, GilClass, Kind
@@ -31,8 +34,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     """Tell where calls of a function run, why, and what they would cost elsewhere.
 
     Use it to find out what `@offload` does with a function, and whether declaring it `pure` would help.
-    It goes by the calls so far, on the running loop's executor or, elsewhere, on the one that has seen
-    most of them.
+    It goes by the calls so far, on the running loop's `Runtime` or, where that has seen none or there is
+    none, on the executor that has seen most of them.
 
     Args:
         fn: An offloaded function, or a plain one that was offloaded or submitted.
@@ -46,24 +49,40 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     offloaded = fn if isinstance(fn, Offloaded) else None
     name = identify(fn if offloaded is None else offloaded._fn)[1]
     rows = [
-        (row, pool) for pool in _pools() for row in pool_statistics(pool, "").functions if row.name == name
+        (row, pool)
+        for pool in tuple(shared.pools)
+        for row in pool_statistics(pool, "").functions
+        if row.name == name
     ]
-    row, pool = max(rows, key=lambda found: _calls(found[0]), default=(None, None))
+    here = _own_pool()
+    row, pool = max(
+        rows,
+        key=lambda found: (found[1] is here and _calls(found[0]) > 0, _calls(found[0])),
+        default=(None, None),
+    )
     placement = None if row is None else row.placement
     pure = placement is not None
     if offloaded is not None:
         pure = offloaded._options.pure
         placement = None if offloaded._placing is None else offloaded._placing.statistics()
-    return _explain(name, pure, row, placement, shared if pool is None else pool.interpreter)
+    return _explain(
+        name, pure, row, placement, shared if pool is None else pool.interpreter, _obstacle(fn, offloaded)
+    )
 
 
-def _pools() -> Iterator[Pool]:
+def _own_pool() -> Pool | None:
+    """Return the pool of the running loop's runtime, if there is one."""
+    loop = asyncio._get_running_loop()
+    return current_port().pool if loop is not None and has_port(loop) else None
+
+
+def _obstacle(fn: Callable[..., Any], offloaded: Offloaded[..., Any] | None) -> str | None:
+    """Say why another interpreter could not find the function; None if it could."""
     try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        yield from tuple(shared.pools)
-    else:
-        yield current_port().pool
+        refer(fn if offloaded is None else offloaded._fn)
+    except NotPortableError as error:
+        return str(error)
+    return None
 
 
 def _calls(row: FunctionStatistics | None, placement: PlacementStatistics | None = None) -> int:
@@ -79,8 +98,11 @@ def _explain(
     row: FunctionStatistics | None,
     placement: PlacementStatistics | None,
     interpreter: Interpreter,
+    obstacle: str | None,
 ) -> Explanation:
     size = _size(row, placement, interpreter)
+    if obstacle is not None and placement is None:
+        size = replace(size, isolate=None)
     return Explanation(
         name=name,
         pure=pure,
@@ -96,7 +118,7 @@ def _explain(
         isolate=size.isolate,
         isolate_tried=size.tried,
         overruns=0 if placement is None else placement.overruns,
-        advice=_advise(row, placement, size, pure),
+        advice=_advise(row, placement, size, pure, obstacle),
         sizes=() if placement is None else placement.sizes,
     )
 
@@ -160,21 +182,27 @@ def _estimate(row: FunctionStatistics) -> Evidence:
 
 
 def _advise(
-    row: FunctionStatistics | None, placement: PlacementStatistics | None, size: SizePlacement, pure: bool
+    row: FunctionStatistics | None,
+    placement: PlacementStatistics | None,
+    size: SizePlacement,
+    pure: bool,
+    obstacle: str | None,
 ) -> str:
     if _calls(row, placement) == 0:
         return "It has not been called yet, so nothing is known."
     if placement is not None:
         return _reason_in_words(size, placement)
     assert row is not None
-    return _advise_thread(row, pure)
+    return _advise_thread(row, pure, obstacle)
 
 
-def _advise_thread(row: FunctionStatistics, pure: bool) -> str:
+def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) -> str:
     """Say what a thread does for a function that runs in threads alone, and what to do about it."""
     cpu = row.cpu / row.calls
     remedy = "leave where='thread' out" if pure else "declare it pure=True"
     if row.gil is GilClass.HOLDS:
+        if obstacle is not None:
+            return f"It {_holding(row, cpu)}, which no thread helps against. {obstacle}"
         return f"It {_holding(row, cpu)}; {remedy} to move it out; a thread does not help."
     if row.kind is Kind.WAITING:
         return "It mostly waits, which threads are for."
@@ -184,8 +212,8 @@ def _advise_thread(row: FunctionStatistics, pure: bool) -> str:
         took = time_text(row.wall / row.calls)
         return f"It takes {took}, hardly more than handing it to a thread; {remedy} to run it on the loop."
     if cpu >= HOLD_NS / 1e9:
-        took = time_text(cpu)
-        return f"It computes for {took} with the GIL, one call at a time; {remedy} to use more cores."
+        computes = f"It computes for {time_text(cpu)} with the GIL, one call at a time"
+        return f"{computes}; {remedy} to use more cores." if obstacle is None else f"{computes}. {obstacle}"
     return "A thread is right: it is too long for the loop, and too short to be carried elsewhere."
 
 

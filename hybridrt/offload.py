@@ -79,6 +79,13 @@ class Offloaded(Generic[P, R]):
         limiter: Gate | None = None,
         placing: Placing | None = None,
     ) -> None:
+        if attributes := getattr(fn, "__dict__", None):
+            # Before ours, which they must not replace. Asking for `__dict__` keeps 3.11 from specialising
+            # looks at attributes, so plain functions are spared that.
+            self.__dict__.update(
+                {key: value for key, value in attributes.items() if not hasattr(Offloaded, key)}
+            )
+        update_wrapper(self, fn, updated=())
         self._fn = fn
         self._binding = binding
         self._options = options
@@ -89,8 +96,6 @@ class Offloaded(Generic[P, R]):
         self._limiter = limiter
         if limiter is None and options.limit is not None:
             self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
-        # Asking for `__dict__` would keep 3.11 from specialising every look at an attribute of the object.
-        update_wrapper(self, fn, updated=("__dict__",) if getattr(fn, "__dict__", None) else ())
         mark_as_coroutine_function(self)
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -113,7 +118,7 @@ class Offloaded(Generic[P, R]):
         return self._fn(*self._head, *args, **kwargs)
 
     def options(self, **changes: Any) -> Offloaded[P, R]:
-        """Return the same function with other options."""
+        """Return the same function with other options; keep it: each `limit` so made counts for itself."""
         self._check_class()
         limiter = None if "limit" in changes else self._limiter
         chosen = make_options(replace, self._options, changes)
@@ -150,6 +155,20 @@ class Offloaded(Generic[P, R]):
         bound.__dict__.pop("__signature__", None)
         bound._head = (obj,)
         return bound
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether it is the same function of the same object with the same options, as of methods."""
+        if not isinstance(other, Offloaded) or not self._head:
+            return self is other
+        return (
+            self._fn is other._fn
+            and len(other._head) == 1
+            and self._head[0] is other._head[0]
+            and self._options is other._options
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self._fn), id(self._head[0]))) if self._head else object.__hash__(self)
 
     __signature__ = _Signature()
 

@@ -75,8 +75,9 @@ class _Supervisor(Generic[T]):
             try:
                 await asyncio.wait({task})
             except asyncio.CancelledError:
+                unheard = task.done() and not task.cancelled() and task.exception() is None
                 await self._end(task)
-                if not task.done() or task.cancelled() or _leaves(task.exception()):
+                if unheard or not task.done() or task.cancelled() or _leaves(task.exception()):
                     raise
             return task.result()
 

@@ -66,8 +66,8 @@ class Runtime:
         govern_anyio: Whether anyio's limit of 40 worker threads on this loop, which FastAPI's and
             Starlette's synchronous endpoints queue for, may grow while its calls wait, up to
             `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
-        queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError` and awaited calls
-            wait for space.
+        queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`, and so does
+            `asyncio.to_thread` on uvloop, which submits; other awaited calls wait for space.
         background_max: Background tasks at most.
         shutdown_timeout: Seconds that closing may take, 0 or more.
         memory_max: Bytes that threads may take up; lowers the default of `max_workers`. None: what
@@ -97,6 +97,9 @@ class Runtime:
         _check_positive("background_max", background_max)
         if isinstance(shutdown_timeout, bool) or not isinstance(shutdown_timeout, (int, float)):
             raise TypeError(f"shutdown_timeout is in seconds and must be a number, got {shutdown_timeout!r}")
+        for name, switch in (("shield", shield), ("govern_anyio", govern_anyio)):
+            if not isinstance(switch, bool):
+                raise TypeError(f"{name} must be True or False, got {switch!r}")
         if not shutdown_timeout >= 0:
             raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
         self.loop_delay_target = loop_delay_target
@@ -261,7 +264,11 @@ class Runtime:
 
     # ------------------------------------------------------------------ work
 
-    async def offload(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+    @overload
+    async def offload(self, fn: Offloaded[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    async def offload(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def offload(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run `fn(*args, **kwargs)` off the loop and return its value; see `offload`.
 
         Raises:
@@ -269,7 +276,7 @@ class Runtime:
         """
         port = self._open_port()
         offloaded = fn if isinstance(fn, Offloaded) else offload(fn)
-        return await offloaded.run_on(port, args, kwargs)  # type: ignore[no-any-return]
+        return await offloaded.run_on(port, args, kwargs)
 
     @overload
     async def map(

@@ -35,6 +35,8 @@ def find_function(name: str) -> Callable[..., Any]:
     module_name, _, path = name.partition(":")
     if not module_name or not path:
         raise UsageError(f"a function is named module:function, as in json:loads, got {name!r}")
+    if module_name.startswith("."):
+        raise UsageError(f"a module is named from the top, as in package.module, got {module_name!r}")
     module = _import(module_name)
     try:
         found = reduce(getattr, path.split("."), module)

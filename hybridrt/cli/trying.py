@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import traceback
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -38,9 +39,11 @@ def _run(asked: argparse.Namespace) -> int:
     if asked.calls is not None and asked.calls < 1:
         raise UsageError(f"--calls must be at least 1, got {asked.calls}")
     args, kwargs = parse_arguments(asked.args)
-    kwargs = {**kwargs, "calls": asked.calls}
     try:
-        found = trial(find_function(asked.function), *args, **kwargs)
+        function = find_function(asked.function)
+        if "calls" in kwargs:  # which would be taken for the trial's
+            function = partial(function, calls=kwargs.pop("calls"))
+        found = trial(function, *args, calls=asked.calls, **kwargs)
     except UsageError:
         raise
     except Exception as error:

@@ -149,7 +149,7 @@ class Courier(Errand):
                 self._timer = self._replies.loop.call_later(LINGER, self._depart, line)
                 return
             line.lingers = None
-        if not self.takes_token():
+        if self._sent is not None or not self.takes_token():  # it is out, or handed over
             return
         self.open = False
         if self.call.cancel_requested:
@@ -207,7 +207,7 @@ class Courier(Errand):
         message = self._read()
         if message is None or sent is None:
             return self._leave_loop()
-        calls, many, lingers = [call, *self.batch], 1 + len(self.batch), False
+        calls, many, onward = [call, *self.batch], 1 + len(self.batch), None
         took = (clock.wall_ns() - call.started_ns) // many
         if measured:
             line.cpu_ns = (self._cpu_ns + clock.cpu_ns() - cpu) // many
@@ -226,7 +226,7 @@ class Courier(Errand):
             if not whole:
                 return self._leave_loop()
             if finish_errand(self, call, goes_on=True) is not None:
-                lingers = self._goes_on()
+                onward = self._goes_on()
             elif call.pool.crew.stopping():
                 _at_leisure(call.pool.crew.gone)
             for each in calls[measured:]:
@@ -239,19 +239,20 @@ class Courier(Errand):
         finally:
             for each in calls if whole else ():
                 LoopCall.settle(each)
-            if lingers:  # after those that go on because of that
-                self.depart_later(line)
-            elif line.lingers is not None:
+            if onward is not None:  # after those that go on because of that
+                self.depart_later(onward)
+            if line.lingers not in (None, self):
                 line.lingers.hurry(line)
 
-    def _goes_on(self) -> bool:
-        """Set out with the call that has begun, or linger, and return whether it does."""
-        call = self.call
-        if self.is_full(call.line) or (call.gates and call.gates[-1].waiting) or not call.line.lingers_now():
+    def _goes_on(self) -> Line | None:
+        """Set out with the call that has begun, or linger, and return the line that it lingers for."""
+        call, line = self.call, self.call.line
+        gathers = line.lingers_now() and not call.alone and not self.is_full(line)
+        if not gathers or (call.gates and call.gates[-1].waiting):
             self.set_out()
-            return False
+            return None
         self.linger()
-        return True
+        return line
 
     def _share_out(self, took: int) -> None:
         """Give the calls of a batch their values, and what each took."""
@@ -277,6 +278,8 @@ class Courier(Errand):
         if not self.takes_token():
             return
         self._replies.late = True
+        with suppress(Exception):  # it was closed
+            self._replies.loop.call_soon_threadsafe(self._replies.turn)
         sent, line = self._sent is not None, self.call.line
         if sent:
             self._replies.forget(self)

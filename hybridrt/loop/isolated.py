@@ -63,6 +63,7 @@ class IsolatedCall(LoopCall):
     line: Line
     replies: Replies | None
     weight: int
+    elsewhere = True
 
     def __init__(self, line: Line, carrier: Carrier, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
@@ -227,7 +228,8 @@ def isolated_call(
 ) -> LoopCall:
     """Make, and do not push, a call that runs in another interpreter.
 
-    Inside an isolate it is a call in a thread: nothing is carried any further from there.
+    Inside an isolate it is a call in a thread, because nothing is carried any further from there; a pool
+    that runs calls at once runs it at once.
 
     Args:
         port: Through which it goes out.
@@ -240,7 +242,7 @@ def isolated_call(
     Raises:
         NotPortableError: Another interpreter could not find the function.
     """
-    if inside():
+    if inside() or port.at_once:
         return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
     line = port.lines.get((isolation, id(fn)))
     if line is None or not line.holds():

@@ -25,12 +25,13 @@ class Port:
     Args:
         loop: The loop.
         executor: Runs its calls.
-        pool: The pool to use instead of the executor's own; for tests.
+        pool: The pool to use instead of the executor's own, one that runs calls where they are pushed; for
+            tests.
     """
 
     __slots__ = (
-        "__weakref__", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed", "pool",
-        "turn", "wall_ns",
+        "__weakref__", "at_once", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed",
+        "pool", "turn", "wall_ns",
     )  # fmt: skip
 
     def __init__(
@@ -39,6 +40,7 @@ class Port:
         self.loop = loop
         self.executor = executor
         self.pool: Pool = executor._pool if pool is None else pool
+        self.at_once = pool is not None
         self.copies_context = executor._copies_context
         self.outlet = outlet_of(loop)
         self.turn = Turn(loop)
@@ -61,7 +63,10 @@ def current_port() -> Port:
     Raises:
         RuntimeError: No event loop is running.
     """
-    port = _ports.get(loop := get_running_loop())
+    try:
+        port = _ports.get(loop := get_running_loop())
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}; hybridrt needs one of asyncio or uvloop in this thread") from None
     if port is None:
         forget_closed(_ports)
         port = _ports[loop] = Port(loop, private_executor())

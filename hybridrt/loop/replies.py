@@ -74,6 +74,10 @@ class Replies:
         """Tell whether a reply will come for this line."""
         return any(awaiter.goes_for(line) for awaiter in tuple(self._awaited.values()))
 
+    def turn(self) -> None:
+        """Note that the loop turns."""
+        self.late = False
+
     def forget(self, awaiter: Awaiter) -> None:
         """Wait for a reply no more; from any thread that has the awaiter's token."""
         self._awaited.pop(awaiter.descriptor, None)

@@ -4,7 +4,8 @@
 that has to be told of the end of the first. asyncio leaves a future of its own as it is, so here it
 gets one right away: a `LoopCall`. Besides being cheaper, a call that is cancelled while it is queued
 is withdrawn in that instant. Everybody else who submits gets a `concurrent.futures.Future`, as
-`submit` promises; so does uvloop, whose `run_in_executor` is compiled and cannot be recognised.
+`submit` promises; so does uvloop, whose `run_in_executor` is compiled and cannot be recognised. A full queue
+refuses those.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ _RUN_IN_EXECUTOR = asyncio.BaseEventLoop.run_in_executor.__code__
 
 
 class ExecutorCall(LoopCall):
-    """A call of `run_in_executor`: as there, cancelling ends the wait at once, and a full queue refuses."""
+    """A call of `run_in_executor`: as there, cancelling ends the wait at once."""
 
     abandon_on_cancel = True
-    patient = False
 
     def drop(self) -> None:
         """Send the call to its loop to be cancelled there, as `shutdown(cancel_futures=True)` does."""

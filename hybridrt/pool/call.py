@@ -59,6 +59,8 @@ class Call:
     gates_passed: int = 0
     alone: bool = False
     """It goes to an isolate by itself: a batch has sent it back."""
+    elsewhere: bool = False
+    """It runs in an isolate, whoever waits for that."""
     abandoned: bool = False
     cancel_requested: bool = False
     queued_ns: int = 0

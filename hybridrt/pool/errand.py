@@ -15,7 +15,7 @@ from hybridrt.pool.ending import Batch, book_batch_locked, book_locked
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
-from hybridrt.pool.stint import NOBODY, Stint
+from hybridrt.pool.stint import ELSEWHERE, ELSEWHERE_BEARER, NOBODY, Stint
 from hybridrt.pool.worker import Worker
 
 __all__ = ["LATE_NS", "Errand", "begin_errand", "begin_locked", "finish_errand", "join_errand", "send_back"]
@@ -50,11 +50,11 @@ class Errand(Stint):
     @property
     def bearer(self) -> str:
         """Say that it runs elsewhere."""
-        return "its isolate"
+        return ELSEWHERE_BEARER
 
     def position(self) -> str:
         """Say that nobody here knows."""
-        return "in another interpreter"
+        return ELSEWHERE
 
     def leave_behind(self) -> bool:
         """Return True the first time: an errand holds no thread, but somebody may wait for it."""
@@ -112,6 +112,8 @@ def join_errand(errand: Errand, call: Call) -> bool:
 
 def _takes_along(errand: Errand, call: Call) -> bool:
     """Add a call that needs no place but the one at the gate of its isolates, which the errand has."""
+    if errand.call is None or errand.call.alone:
+        return False
     return len(call.gates) == 1 and not call.alone and errand.takes_along(call)
 
 
@@ -210,7 +212,7 @@ def begin_locked(errand: Errand, call: Call) -> None:
     errand.call = call
     call.started_ns = errand.begun_ns = pool.crew.wall_ns()
     pool.crew.errands.add(errand)
-    if len(call.gates) == 1 and call.gates[0].waiting:
+    if len(call.gates) == 1 and not call.alone and call.gates[0].waiting:
         _fill_locked(pool, errand, call.gates[0])
 
 

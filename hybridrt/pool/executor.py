@@ -107,11 +107,16 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     ) -> None:
         if max_workers is None:
             max_workers = max(min_workers, default_max_workers())
+        for name, value in (("max_workers", max_workers), ("min_workers", min_workers)):
+            if not isinstance(value, int):
+                raise TypeError(f"{name} must be an int, got {value!r}")
         if max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         _check_range("min_workers", min_workers, 0, max_workers)
+        if hooks is not None and not isinstance(hooks, Hooks):
+            raise TypeError(f"hooks must be Hooks(...) or None, got {hooks!r}")
         check_choice("policy", policy, get_args(PolicyName))
         check_choice("context", context, ("copy", "none", None))
         if queue_max is not None:

@@ -27,6 +27,7 @@ from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
 from hybridrt.pool.thrift import Thrift
 
 if TYPE_CHECKING:
+    from hybridrt.pool.errand import Errand
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
@@ -264,10 +265,15 @@ class Governor:
         start(hired)
         for worker in look.holding:
             worker.release()
-        for errand in look.late:
-            errand.hand_over()
+        self.hand_over(look.late)
         self.interpreter.shield.step(now_ns, pools, gil_taken=active and slept and not prompt)
         return self._nap(active, resting, TICK_NS if changed or hired else longest)
+
+    def hand_over(self, late: list[tuple[Errand, int]]) -> None:
+        """Let threads see to errands, without the lock, but for what has gone on since it was seen."""
+        for errand, begun_ns in late:
+            if errand.begun_ns == begun_ns:
+                errand.hand_over()
 
     def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:
         return Look(

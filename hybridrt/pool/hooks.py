@@ -22,8 +22,10 @@ class Hooks:
     Attributes:
         on_thread_start: Called in each worker thread before its first call.
         on_thread_stop: Called in each worker thread after its last call.
-        on_event: Called with each `CallEvent`, in whatever thread it happens. It never sees
-            arguments or results. Costs a few microseconds a call.
+        on_event: Called with each `CallEvent`, in whatever thread it happens, so that `submitted` may be told
+            after `started`. A call that is withdrawn from the queue (cancelled, too late, dropped at close)
+            has no more events; the statistics count it. It never sees arguments or results. Costs a few
+            microseconds a call.
     """
 
     on_thread_start: Callable[[], object] | None = None

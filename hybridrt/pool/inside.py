@@ -16,7 +16,8 @@ __all__ = ["blocking", "check_cancelled"]
 def check_cancelled() -> None:
     """Raise if nobody waits for the result of the current call any more.
 
-    Call it now and then in long offloaded code. Does nothing outside of an offloaded call.
+    Call it now and then in long offloaded code. Does nothing outside of an offloaded call, and nothing in
+    an isolate.
 
     Raises:
         asyncio.CancelledError: The awaiting task was cancelled, the call timed out, or the runtime
@@ -34,7 +35,7 @@ def blocking() -> AbstractContextManager[None]:
 
     The runtime finds out by itself within some milliseconds; this tells it earlier. Leaving the
     block takes the permit back without ever waiting for it. Does nothing outside of an offloaded
-    call.
+    call, and nothing in an isolate, which has no permit.
     """
     return _blocking()
 

@@ -164,7 +164,7 @@ class Pool:
 
     def _enqueued_behind(self, call: Call) -> bool:
         """Queue a call; return whether it stands behind another one, so that it cannot start."""
-        if self.queued >= self.queue_room:
+        if self.queued >= self.queue_room and not call.resolves:  # names are never waited for
             self._overflow(call)
             return True
         self.queued += 1

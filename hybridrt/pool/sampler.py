@@ -62,7 +62,7 @@ class Look:
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
             the lock; filled in.
-        late: Errands under way for long; filled in.
+        late: Errands under way for long, and since when; filled in.
         plans: Of functions met in this step: the age for the first look, and whether to glance before it.
     """
 
@@ -79,7 +79,7 @@ class Look:
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
-    late: list[Errand] = field(default_factory=list)
+    late: list[tuple[Errand, int]] = field(default_factory=list)
     plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -134,7 +134,8 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
             changed |= _look_when_due(worker, call, sample, look, hired)
         elif sample.glances:
             sample.glances = _glance_at(worker, call, look)
-    look.late += [errand for errand in pool.crew.errands if now - errand.begun_ns > LATE_NS]
+    errands = pool.crew.errands
+    look.late += [(errand, errand.begun_ns) for errand in errands if now - errand.begun_ns > LATE_NS]
     return changed
 
 

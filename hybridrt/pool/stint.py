@@ -10,10 +10,12 @@ from hybridrt.pool.permits import NONE
 if TYPE_CHECKING:
     from hybridrt.pool.worker import Worker
 
-__all__ = ["NOBODY", "Stint"]
+__all__ = ["ELSEWHERE", "ELSEWHERE_BEARER", "NOBODY", "Stint"]
 
 NOBODY: list[Worker] = []
 """No worker to start; never changed."""
+ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
+"""`position` and `bearer` of a call in an isolate."""
 
 
 class Stint:

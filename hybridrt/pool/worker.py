@@ -39,7 +39,7 @@ from hybridrt.pool.closing import break_down, worker_left
 from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.stint import Stint
+from hybridrt.pool.stint import ELSEWHERE, ELSEWHERE_BEARER, Stint
 
 if TYPE_CHECKING:
     from hybridrt.pool.crew import Crew
@@ -91,15 +91,21 @@ class Worker(Stint):
 
     @property
     def bearer(self) -> str:
-        """Name the thread."""
-        return f"its thread {self.thread.name}"
+        """Name the thread, or say that the call has another one."""
+        return ELSEWHERE_BEARER if self._is_elsewhere() else f"its thread {self.thread.name}"
 
     def position(self) -> str:
-        """Return where the thread stands, as `at file:line in function`."""
+        """Return where the thread stands, as `at file:line in function`, unless it waits for an isolate."""
+        if self._is_elsewhere():
+            return ELSEWHERE
         frame = sys._current_frames().get(self.thread.ident or 0)
         if frame is None:
             return "nobody knows where"
         return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+    def _is_elsewhere(self) -> bool:
+        call = self.call  # read once: the worker ends calls without the lock
+        return call is not None and call.elsewhere
 
     def start(self) -> None:
         """Start the thread.

@@ -42,6 +42,12 @@ def test_a_trial_is_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert functions.calls[0] == (1, {"n": 2})
 
 
+@pytest.mark.slow
+def test_an_argument_that_is_called_as_one_of_the_trial_goes_to_the_function() -> None:
+    assert main(["trial", f"{HERE}:note", "--args", "1", "calls=7", "--calls", "1", "--json"]) == 0
+    assert functions.calls[0] == (1, {"calls": 7})
+
+
 def test_a_function_that_raises_shows_its_traceback_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trial", f"{HERE}:fail", "--args", "1"]) == 1
     printed = capsys.readouterr().err

@@ -79,6 +79,7 @@ def test_a_function_is_found_by_its_dotted_name() -> None:
         (":loads", "named module:function"),
         ("no_such_module:f", "no module 'no_such_module'"),
         ("json.nothing:f", r"no module 'json\.nothing'"),
+        ("./steps:f", "a module is named from the top"),
         ("steps.py:f", "give a module's name, not a file's"),
         ("json:nothing", "has no 'nothing'"),
         ("tests.cli.functions:Holder.number", "cannot be called, it is 7"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,6 +23,16 @@ class Odd(Exception):
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first)
         self.second = second
+
+
+class Odder(Exception):
+    """Cannot be rebuilt even without its constructor."""
+
+    def __new__(cls, first: str, second: str) -> Odder:
+        return super().__new__(cls, first)
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first)
 
 
 class Brittle:
@@ -98,6 +109,20 @@ def fail_oddly() -> None:
     raise Odd("one", "two")
 
 
+def fail_together() -> None:
+    raise ExceptionGroup("several", [Odd("one", "two")])
+
+
+def fail_odder() -> None:
+    raise Odder("one", "two")
+
+
+def signals() -> tuple[bool, bool]:
+    """Tell whether Ctrl-C is ignored, and whether it is blocked."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, signal.SIGINT in mask
+
+
 def make_lock() -> Any:
     return threading.Lock()
 
@@ -141,6 +166,13 @@ def end_at_zero(value: int) -> int:
     if not value:
         end(3)
     return value
+
+
+def hold_or_end(entered: str, release: str, value: int) -> int:
+    """Hold a call with -1, end the process of one with 0, let others pass."""
+    if value < 0:
+        hold(entered, release)
+    return end_at_zero(value)
 
 
 def ask_for_cancelling() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
 import threading
 import traceback
 from typing import Any
@@ -13,10 +15,13 @@ import pytest
 
 from hybridrt import NotPortableError, Runtime
 from hybridrt.pool.isolates import crew
+from hybridrt.pool.isolates.packing import pack
+from hybridrt.pool.isolates.process import WorkerProcess
+from hybridrt.pool.isolates.reference import refer
 from hybridrt.pool.isolates.subinterpreter import AVAILABLE
 from hybridrt.values import Isolation
 
-from . import far
+from . import far, leaving
 from .support import FarGate, push, run_isolated
 
 pytestmark = pytest.mark.usefixtures("kept", "runtime")
@@ -116,9 +121,23 @@ async def test_an_exception_that_cannot_be_pickled_is_told_with_type_and_text(is
     assert "in fail_unpicklably" in str(caught.value.__cause__)
 
 
+async def test_an_exception_arrives_although_its_constructor_wants_what_it_has_not_kept(
+    isolation: Isolation,
+) -> None:
+    with pytest.raises(far.Odd) as caught:
+        await run_isolated(far.fail_oddly, isolation=isolation)
+    assert (caught.value.args, caught.value.second) == (("one",), "two")
+    assert "in fail_oddly" in str(caught.value.__cause__)
+    with pytest.raises(ExceptionGroup) as several:
+        await run_isolated(far.fail_together, isolation=isolation)
+    (inner,) = several.value.exceptions
+    assert isinstance(inner, far.Odd)
+    assert inner.second == "two"
+
+
 async def test_an_exception_that_cannot_be_rebuilt_is_told_with_type_and_text() -> None:
-    with pytest.raises(RuntimeError, match=r"far\.Odd: one"):
-        await run_isolated(far.fail_oddly)
+    with pytest.raises(RuntimeError, match=r"far\.Odder: one"):
+        await run_isolated(far.fail_odder)
 
 
 # ---------------------------------------------------------------------- what cannot cross
@@ -151,6 +170,32 @@ async def test_a_function_whose_module_is_missing_there_is_told(
     monkeypatch.setitem(__import__("sys").modules, "only_here", module)
     with pytest.raises(NotPortableError, match=r"only_here:work could not be rebuilt .*No module named"):
         await run_isolated(module.work, isolation=isolation)
+
+
+async def test_a_function_whose_module_ends_the_program_there_is_told(isolation: Isolation) -> None:
+    with pytest.raises(NotPortableError, match=r"leaving:work could not be rebuilt .*SystemExit: 2"):
+        await run_isolated(leaving.work, isolation=isolation)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
+async def test_ctrl_c_does_not_reach_a_process_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    masks = list[Any]()
+    start = subprocess.Popen
+
+    def note(*args: Any, **options: Any) -> Any:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        return start(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", note)
+    started = WorkerProcess()
+    try:
+        told = started.run(pack((tuple(refer(far.signals)), (), {}))).value
+    finally:
+        started.ask_to_leave()
+        started.close()
+    assert [signal.SIGINT in mask for mask in masks] == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    assert told == (True, False)
 
 
 async def test_after_what_could_not_cross_the_isolate_goes_on(isolation: Isolation) -> None:

@@ -235,11 +235,14 @@ async def test_a_call_abandoned_as_soon_as_it_is_sent_leaves_nothing_behind() ->
     assert await run_isolated(far.add, 1) == 2
 
 
+@pytest.mark.parametrize("by_loop", [True, False])
 async def test_closing_at_the_deadline_gives_it_up(
-    runtime: Runtime, far_gate: FarGate, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, far_gate: FarGate, caplog: pytest.LogCaptureFixture, by_loop: bool
 ) -> None:
-    await lighten(far.hold)
+    if by_loop:
+        await lighten(far.hold)
     held = far_gate.push()
+    assert carried_by_loop(held) == by_loop
     await far_gate.entered()
     runtime.shutdown_timeout = 0.0
     await runtime.aclose()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 
@@ -38,14 +39,41 @@ async def test_a_submitted_call_is_refused_when_the_queue_is_full() -> None:
             QueueFullError, match=r"holds queue_max=1 calls, so builtins:int was not accepted"
         ):
             runtime.executor.submit(int)
-        with pytest.raises(QueueFullError):
-            asyncio.get_running_loop().run_in_executor(None, int)
         statistics = runtime.statistics()
-        assert (statistics.rejected, statistics.submitted) == (2, before)
+        assert (statistics.rejected, statistics.submitted) == (1, before)
         gate.release()
         await holding
         assert await asyncio.wrap_future(filling) == 0
         assert await asyncio.to_thread(int) == 0
+
+
+async def test_a_call_of_the_default_executor_waits_for_space_where_it_can_be_told() -> None:
+    async with sole_worker(queue_max=1) as runtime, Gate() as gate:
+        holding = await hold(runtime, gate)
+        filling = runtime.executor.submit(int)
+        loop = asyncio.get_running_loop()
+        waiting: list[asyncio.Future[int]] = []
+        if isinstance(loop, asyncio.BaseEventLoop):
+            waiting.append(loop.run_in_executor(None, int, 5))
+            assert backlog(runtime) == 1
+        else:  # uvloop: it looks like `submit`
+            with pytest.raises(QueueFullError):
+                loop.run_in_executor(None, int, 5)
+        gate.release()
+        await holding
+        assert await asyncio.wrap_future(filling) == 0
+        assert await asyncio.gather(*waiting) == [5] * len(waiting)
+
+
+async def test_names_are_resolved_beside_a_full_queue() -> None:
+    async with sole_worker(queue_max=1) as runtime, Gate() as gate:
+        holding = await hold(runtime, gate)
+        filling = runtime.executor.submit(int)
+        resolving = runtime.executor.submit(socket.getaddrinfo, "127.0.0.1", 80)
+        assert await asyncio.wrap_future(resolving)
+        gate.release()
+        await holding
+        assert await asyncio.wrap_future(filling) == 0
 
 
 async def test_a_call_cancelled_while_it_waits_for_space_leaves_at_once() -> None:

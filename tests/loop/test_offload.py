@@ -326,3 +326,48 @@ def test_a_local_function_is_not_pickled() -> None:
 def test_a_function_with_changed_options_is_not_pickled_without_them() -> None:
     with pytest.raises(pickle.PicklingError):
         pickle.dumps(double.options(timeout=1.0))
+
+
+# ---------------------------------------------------------------------- callable objects
+
+
+class Cached:
+    """A decorator of a user's, whose attributes have the names of ours."""
+
+    def __init__(self, fn: Callable[[int], int]) -> None:
+        self._fn = fn
+        self._head, self._options, self.sync, self.options = "head", {"a": 1}, 7, 8
+        self.hits = 0
+
+    def __call__(self, number: int) -> int:
+        self.hits += 1
+        return self._fn(number)
+
+
+async def test_attributes_of_a_function_do_not_replace_those_of_what_offloads_it() -> None:
+    cached = Cached(abs)
+    offloaded = offload(cached)
+    assert await offloaded(-2) == 2
+    assert offloaded.sync(-3) == 3
+    assert await offloaded.options(limit=1)(-4) == 4
+    assert cached.hits == 3
+    assert offloaded.hits == 0  # type: ignore[attr-defined]  # as copied
+
+
+async def test_a_bound_function_is_equal_to_itself_as_a_method_is() -> None:
+    scale, other = Scale(3), Scale(3)
+    assert scale.times == scale.times
+    assert hash(scale.times) == hash(scale.times)
+    assert scale.times != other.times
+    assert scale.times != scale.one_by_one
+    assert scale.times != Scale.times
+    assert {double: 1}[double] == 1
+    callbacks = [scale.times]
+    callbacks.remove(scale.times)
+    assert callbacks == []
+
+
+def test_without_a_loop_of_asyncio_it_is_said_what_is_missing() -> None:
+    coroutine = double(1)
+    with pytest.raises(RuntimeError, match=r"no running event loop; hybridrt needs one of asyncio or uvloop"):
+        coroutine.send(None)

@@ -33,7 +33,9 @@ def seen(fn: object, *, wall: float, cpu: float, calls: int = 40) -> Profile:
 
 
 async def test_a_function_that_was_never_called_has_no_costs(clock: ManualClock) -> None:
-    told = explain(offload(Work(clock)))
+    def never() -> None: ...
+
+    told = explain(offload(never))
     assert (told.calls, told.wall, told.thread, told.isolate) == (0, None, None, None)
     assert told.advice == "It has not been called yet, so nothing is known."
 
@@ -52,6 +54,31 @@ async def test_a_function_that_holds_the_gil_is_told_to_become_pure(clock: Manua
     assert told.thread is not None
     assert told.isolate is not None
     assert told.isolate < told.thread
+
+
+async def test_a_function_that_cannot_be_carried_is_not_told_to_become_pure(clock: ManualClock) -> None:
+    def inner() -> None: ...
+
+    seen(inner, wall=16 * MS, cpu=16 * MS)
+    computes = explain(inner)
+    assert computes.advice.startswith("It computes for 16 ms with the GIL, one call at a time. ")
+    assert "inner cannot run in another interpreter: " in computes.advice
+    assert computes.isolate is None
+    show_holding(inner)
+    assert "of its 16 ms, which no thread helps against. " in explain(inner).advice
+
+
+async def test_calls_of_another_executor_are_explained_where_the_loop_has_seen_none() -> None:
+    def elsewhere() -> None: ...
+
+    with AdaptiveThreadPoolExecutor() as executor:
+        for _ in range(3):
+            executor.submit(elsewhere).result()
+        assert explain(elsewhere).calls == 3
+        async with Runtime():
+            assert explain(elsewhere).calls == 3
+            await offload(elsewhere)()
+            assert explain(elsewhere).calls == 1
 
 
 async def test_a_plain_function_is_explained_as_its_offloaded_calls(clock: ManualClock) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import signal
 import sys
 import threading
 from typing import Any
@@ -48,6 +49,27 @@ def test_run_raises_what_main_raises(loop: Any) -> None:
 def test_a_main_that_is_cancelled_raises_as_with_asyncio(loop: Any) -> None:
     with pytest.raises(asyncio.CancelledError):
         hybridrt.run(fail(asyncio.CancelledError()), loop=loop)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asyncio hears of SIGINT otherwise there")
+@ON_EACH_LOOP
+def test_ctrl_c_in_the_last_step_of_main_is_not_lost(loop: Any) -> None:
+    async def main() -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "as if nothing had been"
+
+    with pytest.raises(KeyboardInterrupt):
+        hybridrt.run(main(), loop=loop)
+
+
+@ON_EACH_LOOP
+def test_an_error_in_the_last_step_of_main_is_told_rather_than_ctrl_c(loop: Any) -> None:
+    async def main() -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        hybridrt.run(main(), loop=loop)
 
 
 @ON_EACH_LOOP

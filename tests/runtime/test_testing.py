@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import os
 import threading
 from typing import NoReturn
 
@@ -23,6 +24,12 @@ async def test_inline_calls_run_on_the_loops_own_thread() -> None:
         assert await runtime.offload(threading.get_ident) == threading.get_ident()
         assert await offload(threading.get_ident)() == threading.get_ident()
         assert await runtime.map(lambda _: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
+
+
+async def test_isolated_calls_run_there_too() -> None:
+    async with InlineRuntime():
+        elsewhere = offload(os.getpid, pure=True, where="isolate")
+        assert await elsewhere() == os.getpid()
 
 
 async def test_inline_calls_have_run_when_they_are_awaited_for_one_turn() -> None:

@@ -99,7 +99,8 @@ async def runtime() -> None:
         assert_type(statistics, hybridrt.Statistics)
         assert_type(statistics.beta, float | None)
         assert_type(statistics.to_dict(), dict[str, Any])
-        await runtime.offload(count, 1)  # type: ignore[arg-type]
+        await runtime.offload(count, 1)  # type: ignore[call-overload]
+        assert_type(await runtime.offload(tokenize, "a"), list[int])
 
 
 async def main() -> int:

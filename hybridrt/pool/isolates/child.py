@@ -8,6 +8,7 @@ parent is gone.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import select
@@ -57,6 +58,8 @@ def serve_process(descriptor: int | None = None) -> None:
         descriptor: The wire; None where it arrives on standard input (Windows).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     _serve(_open(descriptor), time.process_time_ns)
 
 
@@ -122,7 +125,7 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
     reference, args, kwargs = call
     try:
         fn = resolve(*reference)
-    except Exception as error:
+    except BaseException as error:  # a module may want to end the program
         return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
     cpu, wall = clock(), time.perf_counter_ns()
     try:
@@ -194,12 +197,34 @@ def _pack_error(error: BaseException) -> Packed:
     # The frames above the function's own are ours.
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, trace))
-    try:
-        packed = pack((error, text))
-        unpack(b"".join(packed.pieces), packed.buffers)
-    except Exception:
-        return pack((RuntimeError(f"{_type_name(error)}: {error}"), text))
-    return packed
+    for take_apart in (pack, _pack_by_state):
+        with suppress(Exception):
+            packed = take_apart((error, text))
+            unpack(b"".join(packed.pieces), packed.buffers)
+            return packed
+    return pack((RuntimeError(f"{_type_name(error)}: {error}"), text))
+
+
+def _pack_by_state(value: Any) -> Packed:
+    """Take something apart with exceptions in it whose constructors want other arguments than they keep."""
+    file = io.BytesIO()
+    _ErrorPickler(file, 5).dump(value)
+    return Packed((file.getvalue(),))
+
+
+class _ErrorPickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, BaseException):
+            return _rebuild_error, (type(value), value.args, vars(value))
+        return NotImplemented
+
+
+def _rebuild_error(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    """Make an exception without its constructor, which has run already."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
 
 
 def _type_name(value: object) -> str:

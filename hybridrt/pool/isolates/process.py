@@ -12,6 +12,8 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hybridrt.pool.isolates.isolate import LEAVING, Isolate
 
@@ -31,11 +33,12 @@ class WorkerProcess(Isolate):
             f"import sys; sys.path[:] = {sys.path!r}\n"
             f"from hybridrt.pool.isolates.child import serve_process; serve_process({descriptor})"
         )
-        self._process = subprocess.Popen(
-            [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program],  # type: ignore[attr-defined]
-            stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
-            pass_fds=() if descriptor is None else (descriptor,),
-        )
+        with _no_ctrl_c():
+            self._process = subprocess.Popen(
+                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program],  # type: ignore[attr-defined]
+                stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
+                pass_fds=() if descriptor is None else (descriptor,),
+            )
         if self._process.stdin is not None:
             with self._process.stdin as pipe:
                 pipe.write(there.share(self._process.pid))  # type: ignore[attr-defined]
@@ -76,6 +79,19 @@ class WorkerProcess(Isolate):
         code = self._end()
         how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         return f"worker process {self.pid} {how}", code
+
+
+@contextmanager
+def _no_ctrl_c() -> Iterator[None]:
+    """Start a child that Ctrl-C does not reach before it has learned to ignore it."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _signal_name(number: int) -> str:

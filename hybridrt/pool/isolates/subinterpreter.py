@@ -34,6 +34,7 @@ class SubInterpreter(Isolate):
 
     def _start(self, there: socket.socket) -> None:
         self._problem = "it was left to itself"
+        self._killed = False
         self._thread = threading.Thread(
             target=self._serve, args=(there,), name="hybridrt-interpreter", daemon=True
         )
@@ -64,11 +65,13 @@ class SubInterpreter(Isolate):
         Where memory is short nothing happens: the call keeps its worker and its place until it ends.
         """
         if memory_share() < MEMORY:
+            self._killed = True
             self.wire.cut()
 
     def close(self) -> None:
         """Wait for its end, unless a call was left behind in it."""
-        self._thread.join(LEAVING)
+        if not self._killed:
+            self._thread.join(LEAVING)
         self.wire.close()
 
     def _fate(self) -> tuple[str, int | None]:
