@@ -19,15 +19,16 @@ On the loop (`where="inline"`, or short and pure)
     ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
     these calls; the statistics of the function do. Twice: never.
 In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the way)
-    Thread: the function runs in another interpreter; its modules are imported there, once. Context
+    Thread: the function runs in another interpreter; its modules are imported there, once, logging is not
+    set up there, and standard input is empty. `check_cancelled` and `blocking` do nothing. Context
     variables do not cross, and neither do changes to arguments. Exceptions cross by pickling, with the
-    remote traceback as their cause. What cannot be carried raises `NotPortableError`; under "auto" the
-    call is then made in a thread, for the second time if it was the result that could not, and the
-    function stays there. Cancelling and timeouts where a running call may be abandoned: a process is
-    killed, an interpreter goes on unwatched. A process that dies fails the one call it had with
-    `WorkerLostError`. Twice: as said, in a process if an extension refused the sub-interpreter, by itself
-    if it was sent with others and did not come back with them, and if Ctrl-C strikes while the loop reads
-    its answer.
+    remote traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type
+    and text. What cannot be carried raises `NotPortableError`; under "auto" the call is then made in a
+    thread, for the second time if it was the result that could not, and the function stays there.
+    Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
+    on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, in a
+    process if an extension refused the sub-interpreter, by itself if it was sent with others and did not
+    come back with them, and if Ctrl-C strikes while the loop reads its answer.
     A worker thread writes the call and waits for what comes back. On Linux the loop does that itself if
     the function's last calls took less than 5 ms and arguments and result are light: up to 4 KB of
     built-in numbers and texts, in lists and dictionaries or not. A thread takes over if the result is
@@ -38,9 +39,10 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     process, the others run again one by one; an abandoned one of the others ends with them.
 
 Thread identity
-    Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other,
-    not on one thread. At most `max_workers` threads run calls; name resolution for asyncio has up to
-    16 more and never waits behind other calls.
+    Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other, not
+    on one thread. A function that needs its loop uses `asyncio.run_coroutine_threadsafe`. At most
+    `max_workers` threads run calls; name resolution for asyncio has up to 16 more and never waits behind
+    other calls.
 Context variables
     Each call runs in a copy of its caller's context, so it sees them and its changes stay inside.
     Executors with an `initializer` run calls in the thread's own context, unless told otherwise.
@@ -57,9 +59,10 @@ Cancelling
     thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`
     lets the function stop itself. A call of `run_in_executor` ends its wait at once, as ever.
 Timeouts
-    `queue_timeout`: not started in time, removed, never runs. `timeout`: no result in time; a queued
-    call is removed, a running one abandoned: its thread goes on, is counted, and is replaced below
-    `max_workers`. `OffloadTimeoutError.started` tells which.
+    `queue_timeout`: not started in time, removed, never runs. `timeout`: no result in time; a queued call
+    is removed, a running one abandoned: its thread goes on, is counted, and is replaced below
+    `max_workers`. `OffloadTimeoutError.started` tells which. `asyncio.timeout` and `wait_for` cancel, so
+    beside a running call they take effect as said there.
 Exceptions
     Arrive as they were raised, `SystemExit` included; `StopIteration` as the cause of a `RuntimeError`
     where an event loop is in between. An error that nobody waits for any more is logged.

@@ -342,13 +342,16 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
             either way.
         isolation: What an isolated call runs in. "auto": a sub-interpreter on Python 3.14 and later, unless
             an extension module refuses those, else a process. "process": a crash takes the process and
-            nothing else. "interpreter": a crash there takes the whole program.
+            nothing else. "interpreter": a crash there takes the whole program. CPython 3.14 can also crash at
+            the end of a program while a call ends that was left behind in one.
 
     Returns:
         An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`.
 
     In a class write `@offload` above `@classmethod` and `@staticmethod`. Below them calls can be awaited
-    just as well, but from Python 3.13 on `@classmethod` hides the class from `.sync` and `.options`.
+    just as well, but from Python 3.13 on `@classmethod` hides the class from `.sync` and `.options`. Type
+    checkers take either for a method: for them call a class method through an object, and a static method
+    through the class.
 
     Raises:
         TypeError: `fn` cannot be offloaded, or an option is unknown or of the wrong type.
