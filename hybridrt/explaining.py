@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from types import FunctionType
 from typing import Any
 
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
@@ -55,11 +56,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         if row.name == name
     ]
     here = _own_pool()
-    row, pool = max(
-        rows,
-        key=lambda found: (found[1] is here and _calls(found[0]) > 0, _calls(found[0])),
-        default=(None, None),
-    )
+    own = [found for found in rows if found[1] is here and _calls(found[0])]
+    row, pool = max(own or rows, key=lambda found: _calls(found[0]), default=(None, None))
     placement = None if row is None else row.placement
     pure = placement is not None
     if offloaded is not None:
@@ -77,9 +75,12 @@ def _own_pool() -> Pool | None:
 
 
 def _obstacle(fn: Callable[..., Any], offloaded: Offloaded[..., Any] | None) -> str | None:
-    """Say why another interpreter could not find the function; None if it could."""
+    """Say why another interpreter could not find a function; None if it could, or would get it pickled."""
+    function = fn if offloaded is None else offloaded._fn
+    if not isinstance(function, FunctionType):
+        return None
     try:
-        refer(fn if offloaded is None else offloaded._fn)
+        refer(function)
     except NotPortableError as error:
         return str(error)
     return None
