@@ -48,7 +48,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         It has not been called yet, so nothing is known.
     """
     offloaded = fn if isinstance(fn, Offloaded) else None
-    name = identify(fn if offloaded is None else offloaded._fn)[1]
+    function = fn if offloaded is None else offloaded._fn
+    name = identify(function)[1]
     rows = [
         (row, pool)
         for pool in tuple(shared.pools)
@@ -63,9 +64,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     if offloaded is not None:
         pure = offloaded._options.pure
         placement = None if offloaded._placing is None else offloaded._placing.statistics()
-    return _explain(
-        name, pure, row, placement, shared if pool is None else pool.interpreter, _obstacle(fn, offloaded)
-    )
+    interpreter = shared if pool is None else pool.interpreter
+    return _explain(name, pure, row, placement, interpreter, _obstacle(function))
 
 
 def _own_pool() -> Pool | None:
@@ -74,9 +74,8 @@ def _own_pool() -> Pool | None:
     return current_port().pool if loop is not None and has_port(loop) else None
 
 
-def _obstacle(fn: Callable[..., Any], offloaded: Offloaded[..., Any] | None) -> str | None:
+def _obstacle(function: Callable[..., Any]) -> str | None:
     """Say why another interpreter could not find a function; None if it could, or would get it pickled."""
-    function = fn if offloaded is None else offloaded._fn
     if not isinstance(function, FunctionType):
         return None
     try:

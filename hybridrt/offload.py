@@ -158,14 +158,10 @@ class Offloaded(Generic[P, R]):
 
     def __eq__(self, other: object) -> bool:
         """Tell whether it is the same function of the same object with the same options, as of methods."""
-        if not isinstance(other, Offloaded) or not self._head:
+        if not (isinstance(other, Offloaded) and self._head and other._head):
             return self is other
-        return (
-            self._fn is other._fn
-            and len(other._head) == 1
-            and self._head[0] is other._head[0]
-            and self._options is other._options
-        )
+        alike = self._fn is other._fn and self._options is other._options
+        return alike and self._head[0] is other._head[0]
 
     def __hash__(self) -> int:
         return hash((id(self._fn), id(self._head[0]))) if self._head else object.__hash__(self)

@@ -97,11 +97,11 @@ class Runtime:
         _check_positive("background_max", background_max)
         if isinstance(shutdown_timeout, bool) or not isinstance(shutdown_timeout, (int, float)):
             raise TypeError(f"shutdown_timeout is in seconds and must be a number, got {shutdown_timeout!r}")
+        if not shutdown_timeout >= 0:
+            raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
         for name, switch in (("shield", shield), ("govern_anyio", govern_anyio)):
             if not isinstance(switch, bool):
                 raise TypeError(f"{name} must be True or False, got {switch!r}")
-        if not shutdown_timeout >= 0:
-            raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.govern_anyio = govern_anyio and may_govern_anyio()

@@ -112,9 +112,9 @@ def join_errand(errand: Errand, call: Call) -> bool:
 
 def _takes_along(errand: Errand, call: Call) -> bool:
     """Add a call that needs no place but the one at the gate of its isolates, which the errand has."""
-    if errand.call is None or errand.call.alone:
-        return False
-    return len(call.gates) == 1 and not call.alone and errand.takes_along(call)
+    first = errand.call
+    alone = call.alone or first is None or first.alone
+    return not alone and len(call.gates) == 1 and errand.takes_along(call)
 
 
 def send_back(errand: Errand, kept: int = 0) -> None:
@@ -212,7 +212,7 @@ def begin_locked(errand: Errand, call: Call) -> None:
     errand.call = call
     call.started_ns = errand.begun_ns = pool.crew.wall_ns()
     pool.crew.errands.add(errand)
-    if len(call.gates) == 1 and not call.alone and call.gates[0].waiting:
+    if len(call.gates) == 1 and call.gates[0].waiting:
         _fill_locked(pool, errand, call.gates[0])
 
 

@@ -159,12 +159,9 @@ def _run_batch(calls: Any, clock: _Clock) -> Reply:
     with suppress(BaseException):  # it happens again, where there is somebody to tell
         reference, inputs = calls
         fn = resolve(*reference)
-        for args in inputs:
-            if type(args) is tuple:
-                value = fn(*args)
-            else:
-                args, kwargs = pickle.loads(args[0])
-                value = fn(*args, **kwargs)
+        for given in inputs:
+            args, kwargs = (given, {}) if type(given) is tuple else pickle.loads(given[0])
+            value = fn(*args, **kwargs)
             left = room_beside((value,), left)
             if left < 0:
                 break
