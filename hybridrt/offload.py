@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
 from dataclasses import replace
@@ -20,8 +21,9 @@ from hybridrt.callables import (
 )
 from hybridrt.errors import LaneNestingError, NotPortableError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.placing import Elsewhere, Placing
-from hybridrt.loop.port import Port, current_port
+from hybridrt.loop.port import Port, current_port, known_port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
 from hybridrt.observe.placement import measure
@@ -101,7 +103,8 @@ class Offloaded(Generic[P, R]):
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function where it is cheapest, and return what it returns."""
         if self._placing is not None:
-            port, placed = current_port(), self._head + args if self._head else args
+            port = known_port(_get_running_loop()) or current_port()
+            placed = self._head + args if self._head else args
             value = self._placing.run_inline(port, placed, kwargs)
             if type(value) is Elsewhere:
                 value = await self._run_placed(port, placed, kwargs, value)
@@ -194,7 +197,7 @@ class Offloaded(Generic[P, R]):
         assert placing is not None
         if now.room_ns and not self._special:
             await port.turn.wait(now.room_ns)
-            value = placing.run_inline(port, args, kwargs, now.room_ns)
+            value = placing.run_inline(port, args, kwargs, HANDLING_NS - now.room_ns)
             if type(value) is not Elsewhere:
                 return value
         size = measure(args, kwargs) if placing.forced is None else None

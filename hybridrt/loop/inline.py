@@ -23,9 +23,9 @@ HANDLING_NS = 1_700
 """What a call takes of the turn beside itself: measuring its input, a copy of the context, booking; see
 `python -m benchmarks inline`."""
 MARK_NS = 100_000
-"""How old the last look at the thread may be at the start of a call. A look costs most of a microsecond, so
-calls in a row go without; what one computed is known to this much, which decides no more than whether it was
-an overrun."""
+"""How old the last look at the thread may be at the start of a call: the loop may have slept since. In a turn
+that is known to last it may be as old as `TURN_NS`. A look costs a microsecond or two, so calls in a row go
+without; what one computed is known to this much, which decides no more than whether it was an overrun."""
 _NEVER = 1 << 62
 
 
@@ -49,7 +49,8 @@ class Turn:
         spent_ns: What calls inline have taken, of this turn and at most a little of earlier ones, and the
             room of those that go on now.
         marked_ns: When the thread's CPU clock was last read,
-        marked_cpu_ns: and what it said.
+        marked_cpu_ns: what it said,
+        mark_until_ns: and until when that will do.
         notice_ns: From which `spent_ns` on `notice` is to be called.
     """
 
@@ -58,6 +59,7 @@ class Turn:
         "_loop",
         "_marked_blocks",
         "_waiting",
+        "mark_until_ns",
         "marked_cpu_ns",
         "marked_ns",
         "notice_ns",
@@ -66,7 +68,7 @@ class Turn:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self.spent_ns = self.marked_ns = self.marked_cpu_ns = 0
+        self.spent_ns = self.marked_ns = self.marked_cpu_ns = self.mark_until_ns = 0
         self._marked_blocks: int | None = None
         self.notice_ns = NOTICE_NS
         self._booked_ns = 0
@@ -76,11 +78,13 @@ class Turn:
     def notice(self) -> None:
         """Hear of the end of the turn: much of it is spent."""
         self.notice_ns = _NEVER
+        self.mark_until_ns = self.marked_ns + TURN_NS
         self._loop.call_soon(self._begin)
 
     def mark(self, wall_ns: int, cpu_ns: int) -> None:
         """Note the clocks before a call, and how often the thread has waited for anything."""
         self.marked_ns, self.marked_cpu_ns, self._marked_blocks = wall_ns, cpu_ns, blocks()
+        self.mark_until_ns = wall_ns + (TURN_NS if self.notice_ns == _NEVER else MARK_NS)
 
     def waits(self) -> int | None:
         """Return how often the thread has waited since, for the GIL or anything; None where nobody counts."""
@@ -98,6 +102,7 @@ class Turn:
 
     def _begin(self) -> None:
         """A turn begins: let as many of the queue run in the next as that has room for."""
+        self.mark_until_ns = 0
         running, granted = self._booked_ns, 0
         while self._waiting and granted < TURN_NS:
             future, expected_ns = self._waiting.popleft()

@@ -17,7 +17,7 @@ from weakref import WeakSet
 
 from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
 from hybridrt.errors import NotPortableError
-from hybridrt.loop.inline import HANDLING_NS, MARK_NS, TURN_NS
+from hybridrt.loop.inline import HANDLING_NS, TURN_NS
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
 from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
@@ -106,13 +106,13 @@ class Placing:
         """Where it was noted last for the statistics."""
         self._spots: dict[int, Spot] = {}
         self._inline: dict[int, Spot] = {}
-        """Those of them whose calls may run on the loop."""
+        """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
         self._largest = self._largest_number = -1
 
     # ------------------------------------------------------------------ on the loop
 
     def run_inline(
-        self, port: Port, args: tuple[Any, ...], kwargs: Mapping[str, Any], granted_ns: int = 0
+        self, port: Port, args: tuple[Any, ...], kwargs: Mapping[str, Any], charge_ns: int = HANDLING_NS
     ) -> Any:
         """Run a call here if it may, or return an `Elsewhere`.
 
@@ -120,7 +120,8 @@ class Placing:
             port: Of the running loop.
             args: Positional arguments.
             kwargs: Keyword arguments.
-            granted_ns: The room that it has waited for in this turn; 0: it has not.
+            charge_ns: What it takes of the turn beside itself; where it has waited for room in this turn,
+                less by that.
         """
         turn, one = port.turn, len(args) == 1 and not kwargs
         if self._told is not port.placed:
@@ -135,9 +136,9 @@ class Placing:
                     return _ELSEWHERE
                 size = sizes[0]
                 spot = self._inline.get(_key(*sizes))
-            if spot is None or size > self._largest or self.overruns.left:
+            if spot is None or size > self._largest:
                 return _ELSEWHERE
-            if turn.spent_ns >= TURN_NS and not granted_ns:
+            if turn.spent_ns >= TURN_NS and charge_ns == HANDLING_NS:
                 return spot.later
         elif self.forced == "inline":
             spot = self.spot(None)
@@ -145,7 +146,7 @@ class Placing:
             return _ELSEWHERE
         wall = port.wall_ns
         start = wall()
-        if start - turn.marked_ns > MARK_NS:
+        if start > turn.mark_until_ns:
             turn.mark(start, port.cpu_ns())
         try:
             if one:  # unpacking costs more
@@ -155,12 +156,13 @@ class Placing:
             took = wall() - start
             spot.inline_calls += 1
             spot.inline_wall_ns += took
-            spent = turn.spent_ns = turn.spent_ns + took + HANDLING_NS - granted_ns
+            spent = turn.spent_ns = turn.spent_ns + took + charge_ns
             if spent >= turn.notice_ns:
                 turn.notice()
             if took > INLINE_MAX_NS:
                 computed = port.cpu_ns() - turn.marked_cpu_ns - (start - turn.marked_ns)
                 self._took_long(took, computed, turn.waits())
+                turn.mark_until_ns = 0  # the next is to be known exactly
 
     def _tell(self, port: Port) -> None:
         """Be seen in the statistics of a pool."""
@@ -174,6 +176,7 @@ class Placing:
             calls = sum(spot.inline_calls for spot in self._spots.values())
             if self.overruns.is_one(wall_ns, cpu_ns, waits, switch_interval_ns(), calls):
                 self.overruns.note(wall_ns, calls, pauses=self.forced is None)
+                self._admit()
 
     # ------------------------------------------------------------------ elsewhere
 
@@ -198,6 +201,7 @@ class Placing:
         if self.overruns.left:
             with patiently(self._lock):
                 self.overruns.left = max(0, self.overruns.left - 1)
+                self._admit()
         where: Placement = "isolate" if standing.where == "isolate" else "thread"
         if self.forced is not None or spot.calls < standing.again_at or spot.retried_at == standing.again_at:
             return where
@@ -258,10 +262,12 @@ class Placing:
         interpreter = port.pool.interpreter
         machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
         spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
-        if spot.standing.where == "inline":
-            self._inline[spot.key] = spot
-        else:
-            self._inline.pop(spot.key, None)
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let calls run on the loop by what was decided last; the lock is held."""
+        spots = () if self.overruns.left else self._spots.values()
+        self._inline = {spot.key: spot for spot in spots if spot.standing.where == "inline"}
 
     def _evidence(self, spot: Spot, size: Size, profile: Profile) -> Evidence:
         waits = profile.kind is Kind.WAITING
@@ -305,7 +311,7 @@ class Placing:
             )
 
     def _size(self, spot: Spot) -> SizePlacement:
-        paused = spot.key in self._inline and self.overruns.left > 0
+        paused = spot.standing.where == "inline" and self.overruns.left > 0
         prices = spot.standing.prices
         return SizePlacement(
             size_max=spot.size_max,

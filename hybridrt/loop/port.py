@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from asyncio import get_running_loop
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hybridrt.loop.inline import Turn
@@ -16,7 +17,15 @@ from hybridrt.pool.pool import Pool
 if TYPE_CHECKING:
     from hybridrt.loop.isolated import Line
 
-__all__ = ["Port", "close_private_executor", "current_port", "has_port", "private_executor", "set_port"]
+__all__ = [
+    "Port",
+    "close_private_executor",
+    "current_port",
+    "has_port",
+    "known_port",
+    "private_executor",
+    "set_port",
+]
 
 
 class Port:
@@ -53,6 +62,8 @@ class Port:
 
 
 _ports: dict[asyncio.AbstractEventLoop, Port] = {}
+known_port: Callable[[asyncio.AbstractEventLoop | None], Port | None] = _ports.get  # type: ignore[assignment]
+"""Return the port of a loop that has one already, for the price of the lookup."""
 _private: AdaptiveThreadPoolExecutor | None = None
 _private_lock = threading.Lock()
 
