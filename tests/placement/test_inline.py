@@ -16,6 +16,7 @@ import pytest
 from hybridrt import Runtime, offload
 from hybridrt.errors import OffloadTimeoutError
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS, Turn
+from hybridrt.loop.port import current_port
 from hybridrt.measure.gil import blocks
 from hybridrt.observe.placement import INLINE_MAX_NS, PAUSE
 from hybridrt.placements import PlacementReason
@@ -161,6 +162,46 @@ async def test_after_an_overrun_the_next_calls_go_to_a_worker_and_then_back(cloc
         assert not work.was_here
     await short("abc")
     assert work.was_here
+
+
+async def test_the_thread_is_looked_at_once_in_a_turn_that_lasts(clock: ManualClock) -> None:
+    short = pure(Work(clock, cpu=5 * US))
+    await learn(short, "abc")
+    await turns(2)
+    looks = count_looks()
+    for _ in range(60):
+        await short("abc")
+    assert len(looks) == 1
+    await turns(2)
+    await short("abc")  # the loop may have slept
+    assert len(looks) == 2
+
+
+async def test_after_a_call_that_could_not_be_told_the_next_is_known_exactly(clock: ManualClock) -> None:
+    work = Work(clock, cpu=5 * US)
+    short = pure(work)
+    await learn(short, "abc")
+    for _ in range(20):
+        await short("abc")
+    clock.advance(390 * US)  # kept from a core
+    work.cpu = 3 * INLINE_MAX_NS / 1e9
+    await short("abc")
+    assert placement(short).overruns == 0
+    await short("abc")
+    assert placement(short).overruns == 1
+
+
+def count_looks() -> list[int]:
+    """Return a list that grows with each look at the CPU clock of the loop's thread."""
+    port, looks = current_port(), list[int]()
+    cpu_ns = port.cpu_ns
+
+    def look() -> int:
+        looks.append(cpu_ns())
+        return looks[-1]
+
+    port.cpu_ns = look
+    return looks
 
 
 async def test_a_call_that_was_kept_from_a_core_is_no_overrun(clock: ManualClock) -> None:
