@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import echo, mixed
 from benchmarks.children.pacer import figures, schedule
-from benchmarks.children.work import Work, calibrate
+from benchmarks.children.work import ALIKE, TimedWork, Work, calibrate
 from benchmarks.harness import Candidate, spawn
 
 PACING = {"rate": 200, "connections": 2, "warmup": 0.1, "seconds": 0.2}
@@ -42,6 +42,17 @@ def test_work_is_counted_while_it_is_done_by_any_thread() -> None:
     assert work.done() == 15
 
 
+def test_timed_work_counts_each_unit_at_the_speed_of_its_neighbours() -> None:
+    work = TimedWork(ALIKE)
+    work()
+    assert work.done() == ALIKE
+    assert 0 < (first := work.seconds())
+    work._taken.extend([1.0] * (ALIKE - 1) + [50.0])
+    assert work.seconds() == pytest.approx(first + ALIKE)
+    work._taken.extend([2.0] * (ALIKE - 1))
+    assert work.seconds() == pytest.approx(first + ALIKE)  # the next are not complete
+
+
 def test_a_call_has_at_least_one_unit() -> None:
     assert calibrate(1e-9) == 1
 
@@ -50,9 +61,9 @@ def test_the_echo_is_measured_on_both_loops_in_every_way() -> None:
     assert len({candidate.name for candidate in echo.candidates(quick=True, units=1)}) == 2 * len(echo.WAYS)
 
 
-def test_the_best_static_size_is_that_of_the_highest_median_throughput() -> None:
+def test_the_best_static_size_is_the_one_with_the_most_work() -> None:
     found = {"stdlib": [1.0, 1.0], "stdlib of 32": [9.0, 3.0], "stdlib of 64": [5.0, 5.5], "offload": [99.0]}
-    figures = {way: {"requests": values} for way, values in found.items()}
+    figures = {way: {"work": values} for way, values in found.items()}
     assert mixed._best_static(figures) == "stdlib of 32"
 
 
@@ -73,5 +84,6 @@ def test_a_mixed_run_gives_requests_and_latencies(way: str, size: int | None) ->
     arguments = {"way": way, "size": size, "loop": "asyncio", **load}
     sample = spawn(Candidate(name=way, job="mixed", arguments=arguments))
     assert sample["requests"] > 0
+    assert 0 < sample["work"] < 1.05
     assert sample["request"]["p50"] >= 0.005
     assert sample["latency"]["count"] == 40

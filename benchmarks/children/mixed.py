@@ -12,7 +12,7 @@ from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.pacer import figures
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.services import SERVICES, Service
-from benchmarks.children.work import Work
+from benchmarks.children.work import TimedWork
 
 __all__ = ["measure"]
 
@@ -27,7 +27,7 @@ def measure(
     units: int,
     pacing: Mapping[str, float],
 ) -> Mapping[str, Any]:
-    """Return what the echo clients saw, the requests per second, and the times of the last ones.
+    """Return what the echo clients saw, requests and seconds of work per second, times of the last requests.
 
     Args:
         way: A name in `SERVICES`.
@@ -38,7 +38,7 @@ def measure(
         units: Units of work that each of them does.
         pacing: Fields of `Pace`.
     """
-    serving = _Serving(requests, wait, Work(units))
+    serving = _Serving(requests, wait, TimedWork(units))
     return run_on(loop, _measure(serving, way, size, Pace(**pacing)))  # type: ignore[arg-type]  # JSON
 
 
@@ -58,7 +58,7 @@ async def _measure(serving: _Serving, way: str, size: int | None, pacing: Pace) 
 class _Serving:
     """The requests, and how many have been answered."""
 
-    def __init__(self, requests: int, wait: float, work: Work) -> None:
+    def __init__(self, requests: int, wait: float, work: TimedWork) -> None:
         self.requests = requests
         self.times: deque[float] = deque(maxlen=requests * 20)
         self._wait = wait
@@ -77,7 +77,7 @@ class _Serving:
         time.sleep(self._wait)
 
     def counts(self) -> Mapping[str, float]:
-        return {"requests": self._answered["requests"]}
+        return {"requests": self._answered["requests"], "work": self._work.seconds()}
 
 
 if __name__ == "__main__":

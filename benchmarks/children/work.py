@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from statistics import median
 
-__all__ = ["Work", "calibrate"]
+__all__ = ["ALIKE", "TimedWork", "Work", "calibrate"]
 
 _LOOPS = 1_000
+ALIKE = 16
+"""Units in a row that count as long as the middle one of them took: some 2 ms, in which the speed of a core
+stays what it is, while a change of threads makes single units longer."""
 
 
 def calibrate(seconds: float) -> int:
@@ -51,3 +56,30 @@ class Work:
     def done(self) -> int:
         """Return the units done so far, by all threads."""
         return sum(tuple(self._cells.values()))
+
+
+class TimedWork(Work):
+    """The same, and what the units took by the CPU clock of their thread.
+
+    How much gets done on a shared machine follows the speed of its cores, which is another one from second to
+    second. What is done at the speed of the moment can be compared.
+    """
+
+    def __init__(self, units: int) -> None:
+        super().__init__(units)
+        self._taken: deque[float] = deque()
+        self._seconds = 0.0
+
+    def __call__(self) -> None:
+        """Do the work of one call."""
+        at = time.thread_time()
+        for _ in range(self._units):
+            _units(1, self._cells)
+            before, at = at, time.thread_time()
+            self._taken.append(at - before)
+
+    def seconds(self) -> float:
+        """Return the seconds for which the units done so far would have kept a core busy; from one thread."""
+        while len(self._taken) >= ALIKE:
+            self._seconds += ALIKE * median(self._taken.popleft() for _ in range(ALIKE))
+        return self._seconds

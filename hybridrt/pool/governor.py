@@ -82,6 +82,8 @@ class Governor:
         """It sleeps for longer than a call that lacks a permit should wait."""
         self._learns = False
         """Calls compute of which more is to be learned, by waking up beside them."""
+        self._queued = False
+        """At the last step calls were queued."""
         self._thrift = Thrift()
         self._alive = False
         self._thread: threading.Thread | None = None
@@ -225,8 +227,7 @@ class Governor:
         # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
         with patiently(self.interpreter.lock):
             self.dozes = least > REST_NS and not (self._learns or self.interpreter.starved)
-            queued = any(pool.queued for pool in self.interpreter.pools)
-        most = LATE_NS if not self.dozes else SPARE_NS if queued else QUIET_NS
+        most = LATE_NS if not self.dozes else SPARE_NS if self._queued else QUIET_NS
         return max(nap, min(least, most))
 
     # ------------------------------------------------------------------ one step
@@ -258,7 +259,8 @@ class Governor:
             for pool in pools:
                 hired += close_window_locked(pool, now_ns)
             active = any(pool.is_active() for pool in pools)
-            resting = all(pool.at_rest() for pool in pools)
+            resting = active or all(pool.at_rest() for pool in pools)
+            self._queued = any(pool.queued for pool in pools)
             longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.starved else REST_NS
             self._learns = any(is_to_be_learned(profile) for profile in look.holders)
         self._was_prompt = prompt

@@ -198,20 +198,23 @@ class Shield:
             self._watches.discard(watch)
             self._heed_locked()
 
-    def _heed_locked(self) -> None:
-        """Work out what all loops together ask for."""
+    def _heed_locked(self) -> tuple[Watch, ...]:
+        """Work out what all loops together ask for; return their watches."""
         watches = tuple(self._watches)
         self._target = min((watch.target for watch in watches), default=LOOP_DELAY_TARGET)
         self._allowed = all(watch.shield for watch in watches)
+        return watches
 
     def _worst_delay(self, now: float) -> float | None:
         with patiently(self._interpreter.lock):
-            watches = tuple(self._watches)
-            self._heed_locked()  # some may have gone unseen
+            watches = self._heed_locked()  # some may have gone unseen
+        delays = []
         for watch in watches:
             if watch.is_over():  # its runtime was never closed
                 self.leave(watch)
-        return max((watch.delay(now) for watch in watches if not watch.is_over()), default=None)
+            else:
+                delays.append(watch.delay(now))
+        return max(delays, default=None)
 
     # ------------------------------------------------------------------ the interval
 
