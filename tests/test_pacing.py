@@ -46,7 +46,7 @@ def test_timed_work_counts_each_unit_at_the_speed_of_its_neighbours() -> None:
     work = TimedWork(ALIKE)
     work()
     assert work.done() == ALIKE
-    assert 0 < (first := work.seconds())
+    assert (first := work.seconds()) > 0
     work._taken.extend([1.0] * (ALIKE - 1) + [50.0])
     assert work.seconds() == pytest.approx(first + ALIKE)
     work._taken.extend([2.0] * (ALIKE - 1))
