@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any, Literal
 
 from hybridrt.observe.naming import unwrap
@@ -41,11 +42,30 @@ def peel(fn: Any) -> tuple[Any, Binding]:
     return (fn.__func__, "nothing") if isinstance(fn, staticmethod) else (fn, "object")
 
 
+_SPECIAL = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+def _is_plain(fn: Any) -> bool:
+    """Tell of most functions that they just return; `inspect` takes twenty times as long for that."""
+    if type(fn) is MethodType:
+        fn = fn.__func__
+    if type(fn) is FunctionType:
+        return not (fn.__code__.co_flags & _SPECIAL or fn.__dict__)  # there may be a mark
+    return type(fn) is WrapperDescriptorType
+
+
 def check_function(fn: Any) -> None:
+    """Refuse what cannot be called, or does not just return.
+
+    Raises:
+        TypeError: It is something else than a synchronous function.
+    """
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
     inner = unwrap(fn)
     for candidate in (fn, inner, type(inner).__call__):
+        if _is_plain(candidate):
+            continue
         generates = inspect.isasyncgenfunction(candidate)
         if inspect.iscoroutinefunction(candidate) or generates:
             what, use = ("asynchronous generator", "iterate over") if generates else ("coroutine", "await")

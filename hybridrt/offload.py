@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from asyncio import _get_running_loop
 from collections.abc import Awaitable, Callable
-from contextvars import copy_context
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
 from types import MethodType, ModuleType
@@ -20,7 +19,7 @@ from hybridrt.callables import (
     peel,
 )
 from hybridrt.errors import LaneNestingError, NotPortableError
-from hybridrt.loop.call import LoopCall
+from hybridrt.loop.call import LoopCall, make_call
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.placing import Elsewhere, Placing
 from hybridrt.loop.port import Port, current_port, known_port
@@ -28,13 +27,12 @@ from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
 from hybridrt.observe.placement import measure
 from hybridrt.options import Options, make_options, place, placed_alike
-from hybridrt.pool.call import QUEUED
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Isolation, Where
 
-__all__ = ["Offloaded", "is_async", "offload"]
+__all__ = ["Offloaded", "is_async", "offload", "submit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -226,16 +224,7 @@ class Offloaded(Generic[P, R]):
         return call
 
     def _make(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
-        call = LoopCall(loop=port.loop)
-        call.state = QUEUED
-        call.fn = self._fn
-        call.args = args
-        call.kwargs = kwargs
-        call.context = copy_context() if port.copies_context else None
-        call.outlet = port.outlet
-        pool = call.pool = port.pool
-        call.profile = self._own_profile(pool)
-        return call
+        return make_call(port, self._fn, self._own_profile(port.pool), args, kwargs)
 
     def _own_profile(self, pool: Pool) -> Profile:
         profile = self._profile
@@ -372,6 +361,19 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
     check_function(fn)
     return Offloaded(fn, chosen, binding=binding)
+
+
+def submit(port: Port, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
+    """Run one call of a function that is not offloaded, without options, and return what to await.
+
+    Raises:
+        TypeError: The function cannot be offloaded.
+    """
+    fn, _ = peel(fn)
+    check_function(fn)
+    call = make_call(port, fn, port.pool.profiles.of(fn), args, kwargs)
+    call.go()
+    return call
 
 
 def is_async(fn: Any) -> bool:

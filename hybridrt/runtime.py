@@ -19,7 +19,7 @@ from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.loop.watch import LoopWatch
-from hybridrt.offload import Offloaded, is_async, offload
+from hybridrt.offload import Offloaded, is_async, offload, submit
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
 from hybridrt.pool.hooks import Hooks
@@ -275,8 +275,9 @@ class Runtime:
             RuntimeClosedError: The runtime is not open.
         """
         port = self._open_port()
-        offloaded = fn if isinstance(fn, Offloaded) else offload(fn)
-        return await offloaded.run_on(port, args, kwargs)
+        if isinstance(fn, Offloaded):
+            return await fn.run_on(port, args, kwargs)
+        return await submit(port, fn, args, kwargs)
 
     @overload
     async def map(
