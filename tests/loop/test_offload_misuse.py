@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -43,6 +44,7 @@ COROUTINE_FUNCTIONS = {
     "function": coroutine_function,
     "partial": partial(coroutine_function),
     "object": Asynchronous(),
+    "method": Asynchronous().__call__,
     "wrapper": wrapper,
     "offloaded": partial(offload(len)),
 }
@@ -52,6 +54,16 @@ COROUTINE_FUNCTIONS = {
 def test_a_coroutine_function_is_refused(fn: Any) -> None:
     with pytest.raises(TypeError, match=r"a synchronous function, got the coroutine function .*await it"):
         offload(fn)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="nothing marks functions there")
+def test_a_function_that_is_marked_as_a_coroutine_function_is_refused() -> None:
+    def marked() -> Any:
+        return coroutine_function()
+
+    inspect.markcoroutinefunction(marked)
+    with pytest.raises(TypeError, match="got the coroutine function"):
+        offload(marked)
 
 
 def test_an_asynchronous_generator_function_is_refused() -> None:
@@ -83,10 +95,14 @@ def test_an_offloaded_function_is_not_offloaded_again() -> None:
         offload(offload(len))
 
 
-async def test_the_runtime_refuses_what_offload_refuses() -> None:
+REFUSED = {**COROUTINE_FUNCTIONS, "generator function": generator_function, "number": 5}
+
+
+@pytest.mark.parametrize("fn", REFUSED.values(), ids=REFUSED)
+async def test_the_runtime_refuses_what_offload_refuses(fn: Any) -> None:
     async with hybridrt.Runtime() as runtime:
-        with pytest.raises(TypeError, match="coroutine function"):
-            await runtime.offload(coroutine_function)
+        with pytest.raises(TypeError, match=r"needs a synchronous function|generator function"):
+            await runtime.offload(fn)
 
 
 def test_an_unknown_option_is_told_with_those_there_are() -> None:
