@@ -8,7 +8,9 @@ the GIL. The kernel tells the second of them, and bounds the third: a thread tha
 wakes at least once a switch interval, so it waited for no longer than that for each time it blocked.
 Of calls long enough this is read (of some of them, because reading costs 5 us and gives the GIL away)
 and averaged over the last windows: the intrinsic wait w0. Where the bound for the GIL is most of it,
-w0 is what a quieter window has shown, if the calls were blocked for as long as that.
+w0 is what a quieter window has shown, if the calls were blocked for as long as that; where it is many times
+their CPU time, calls that were let run at once may be what they wait for, so they run one at a time for a
+while to show it.
 
 Shorter calls, and platforms that do not tell, have only wall less CPU time. A call that had to wait
 for the GIL reads as blocked there, so a single call proves nothing: w0 is then the *least* blocking
@@ -57,6 +59,10 @@ BATCH_MAX = 256
 _HARDLY, _DOUBT = 16, 0.5
 """In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
+_CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
+"""Calls that are not short and wait for the GIL for so many times their CPU time are a crowd: what they block
+by themselves cannot be seen in it. After so many calls it is taken apart, so that they are judged one at a
+time, and the time after that so many times later. None of these is tuned."""
 _WINDOW = 16
 SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
@@ -70,40 +76,11 @@ class Profile:
     """What is known about one function on one executor."""
 
     __slots__ = (
-        "batch",
-        "blocked_calls",
-        "blocked_low",
-        "blocked_previous",
-        "calls",
-        "calls_before",
-        "computed_calls",
-        "corrected",
-        "cpu_alone_ns",
-        "cpu_before",
-        "cpu_mean_ns",
-        "cpu_ns",
-        "detail_mask",
-        "detailed",
-        "ended_ns",
-        "failed",
-        "gil",
-        "key",
-        "kind",
-        "name",
-        "overlap",
-        "owner",
-        "parallel",
-        "parallel_sums",
-        "patience",
-        "queue_wait_ns",
-        "resolves",
-        "seen_waiting",
-        "settled",
-        "try_at",
-        "turn_at",
-        "unjudged",
-        "wait_mean_ns",
-        "wall_before",
+        "alone_at", "alone_patience", "batch", "blocked_calls", "blocked_low", "blocked_previous",
+        "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
+        "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gil", "key", "kind",
+        "name", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns", "resolves",
+        "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before",
         "wall_ns",
     )  # fmt: skip
 
@@ -147,6 +124,8 @@ class Profile:
         """CPU time of a call where none disturbs it: the least of the last windows."""
         self.try_at, self.patience = 0, _TRY_AFTER
         """Calls after which several at once are tried again, and how many later the time after that."""
+        self.alone_at, self.alone_patience = 0, _ALONE_AFTER
+        """Calls after which a crowd is taken apart, and how many later it is the next time."""
         self.calls_before = self.cpu_before = self.wall_before = 0
         self.blocked_low = self.blocked_previous = _NEVER
         self.turn_at = 1
@@ -238,6 +217,8 @@ class Profile:
                 held = self.wait_mean_ns * (_DOUBT if doubtful else 1.0)
                 wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
+            if gil_asked > _CROWD * cpu_asked and cpu_mean >= BATCH_CALL_NS and not self.gil.releases:
+                wait = self._in_a_crowd(wait)
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
             wait = float(self.wait_mean_ns)
         else:
@@ -247,11 +228,28 @@ class Profile:
         if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
             wait = max(wait, wall_mean - cpu_mean)  # some calls return at once, but those seen did wait
         self.cpu_mean_ns, self.wait_mean_ns = int(cpu_mean), int(wait)
-        if wait >= WAITING_NS and wait >= share * (wait + cpu_mean):
+        if wait >= WAITING_NS and wait >= share * (wait + cpu_mean) and not self._is_early(cpu_mean):
             return Kind.WAITING
         if self.leaves_gil:
             return Kind.FREE
         return Kind.SHORT if cpu_mean < LONG_NS else Kind.LONG
+
+    def _in_a_crowd(self, wait: float) -> float:
+        """Return the wait that calls in a crowd are credited with: none, once it is to be taken apart."""
+        if self.kind is Kind.WAITING:
+            if self.calls < self.alone_at:
+                return wait
+            self.alone_at = self.calls + self.alone_patience
+            self.alone_patience = min(_ALONE_GROWTH * self.alone_patience, 1 << 20)
+        self.detailed = (0, 0, 0, 0)
+        return 0.0
+
+    def _is_early(self, cpu_mean: float) -> bool:
+        """Tell whether only one call says that it waits, and nobody saw it do so.
+
+        It may have been kept from its core by the host, and all others would start at once.
+        """
+        return self.calls == 1 and cpu_mean >= BATCH_CALL_NS and not self.blocked_calls
 
     def _try_overlap(
         self, before: Kind, calls: int, wall_mean: float, cpu_mean: float, ended_ns: int

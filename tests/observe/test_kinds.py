@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,9 +38,9 @@ def test_a_function_without_a_call_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("wall", "cpu", "kind"),
     [
-        pytest.param(20 * MS, 1 * MS, Kind.WAITING, id="mostly blocked"),
-        pytest.param(10 * MS, 3 * MS, Kind.WAITING, id="blocked for seven tenths"),
-        pytest.param(10 * MS, 4 * MS, Kind.SHORT, id="blocked for six tenths"),
+        pytest.param(1000 * US, 300 * US, Kind.WAITING, id="blocked for seven tenths"),
+        pytest.param(1000 * US, 400 * US, Kind.SHORT, id="blocked for six tenths"),
+        pytest.param(20 * MS, 1 * MS, Kind.SHORT, id="mostly blocked, but not short, and nobody saw it"),
         pytest.param(2 * MS, 1 * MS, Kind.SHORT, id="blocked for a half, as two computing calls read"),
         pytest.param(1 * MS, 1 * MS, Kind.SHORT, id="computes briefly"),
         pytest.param(49 * US, 0, Kind.SHORT, id="blocked for less than the clocks can tell"),
@@ -51,6 +53,17 @@ def test_a_function_without_a_call_is_unknown() -> None:
 )
 def test_the_first_call_gives_a_kind(wall: int, cpu: int, kind: Kind) -> None:
     assert profile_of((wall, cpu)).kind is kind
+
+
+def test_one_call_that_is_not_short_waits_if_it_was_seen_to() -> None:
+    profile = Profile("key", "module:name")
+    profile.saw_waiting()
+    profile.record(20 * MS, 1 * MS, 0)
+    assert profile.kind is Kind.WAITING
+
+
+def test_calls_that_nobody_saw_wait_do_so_by_a_window_of_them() -> None:
+    assert profile_of(*[(20 * MS, 1 * MS)] * 17).kind is Kind.WAITING
 
 
 def test_a_wait_for_the_gil_is_not_taken_for_waiting_while_one_call_ran_undisturbed() -> None:
@@ -183,7 +196,7 @@ def test_a_computing_function_that_leaves_the_gil_free_is_free(cpu: int) -> None
 
 
 def test_a_waiting_function_stays_waiting_when_it_leaves_the_gil_free() -> None:
-    profile = profile_of((20 * MS, 1 * MS))
+    profile = profile_of(*[(20 * MS, 1 * MS)] * 17)
     for _ in range(10):
         profile.saw_free()
     assert profile.kind is Kind.WAITING
@@ -235,7 +248,7 @@ def test_waits_for_a_core_and_for_the_gil_are_not_blocking(wait: str) -> None:
 def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
     for _ in range(64):  # what looks like blocking may all have been waiting for the GIL
-        profile.record(100 * MS, 5 * MS, 0, 0, 95 * MS)
+        profile.record(45 * MS, 5 * MS, 0, 0, 40 * MS)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
     for _ in range(16 * 8):  # alone again, it turns out to compute
         profile.record(10 * MS, 10 * MS, 0, 0, 0)
@@ -244,10 +257,12 @@ def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
 
 def test_a_function_whose_first_call_was_kept_from_running_is_found_out_in_the_crowd_it_makes() -> None:
     """The first call seemed to wait, so all of them start at once: only now and then one gets through."""
-    profile = asked(1, 60 * MS, 5 * MS)
+    profile = Profile("key", "module:name")
+    profile.saw_waiting()
+    profile.record(60 * MS, 5 * MS, 0, 0, 0)
     assert profile.kind is Kind.WAITING
     for call in range(16 * 20):
-        wait = 0 if call % 16 == 0 else 95 * MS
+        wait = 0 if call % 16 == 0 else 40 * MS
         profile.record(wait + 5 * MS, 5 * MS, 0, 0, wait)
     assert profile.kind is Kind.SHORT
 
@@ -263,9 +278,43 @@ def test_short_calls_keep_the_wait_of_quieter_times_though_one_hardly_blocks() -
 def test_a_call_kept_from_a_core_while_it_was_asked_raises_no_doubt() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
     for call in range(16 * 20):
-        delay = 95 * MS if call % 16 == 0 else 0
-        profile.record(100 * MS, 5 * MS, 0, delay, 95 * MS - delay)
+        delay = 40 * MS if call % 16 == 0 else 0
+        profile.record(45 * MS, 5 * MS, 0, delay, 40 * MS - delay)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
+
+
+IN_A_CROWD = (700 * MS, 10 * MS, 0, 0, 490 * MS)
+"""A call that a hundred others keep from the GIL, by a bound that is too low."""
+
+
+def test_a_large_crowd_is_taken_apart_whatever_it_seems_to_wait() -> None:
+    profile = Profile("key", "module:name")
+    profile.saw_waiting()
+    profile.record(30 * MS, 10 * MS, 0, 0, 0)
+    assert profile.kind is Kind.WAITING
+    for _ in range(16):
+        profile.record(*IN_A_CROWD)
+    assert profile.kind is Kind.SHORT
+    for _ in range(90):  # those that still run
+        profile.record(*IN_A_CROWD)
+        assert profile.kind is Kind.SHORT
+    for _ in range(64):
+        profile.record(10 * MS, 10 * MS, 0, 0, 0)
+        assert profile.kind is Kind.SHORT
+
+
+def test_a_crowd_of_calls_that_do_wait_is_taken_apart_ever_more_rarely() -> None:
+    profile = asked(17, 60 * MS, 10 * MS)
+    taken_apart = []
+    for turn in range(600):
+        crowded = profile.kind is Kind.WAITING
+        for _ in range(16):
+            profile.record(*(IN_A_CROWD if crowded else (60 * MS, 10 * MS, 0, 0, 0)))
+        if crowded and profile.kind is Kind.SHORT:
+            taken_apart.append(turn)
+    gaps = [after - before for before, after in itertools.pairwise(taken_apart)]
+    assert 3 <= len(gaps) <= 5
+    assert all(after > 3 * before for before, after in itertools.pairwise(gaps))
 
 
 def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:

@@ -69,7 +69,7 @@ def test_sums_and_raw_beta_are_in_the_public_view() -> None:
         cpu=pytest.approx(0.005),
         queue_wait=pytest.approx(0.003),
         beta=pytest.approx(0.5),
-        gil=GilClass.WAITS,
+        gil=GilClass.UNKNOWN,
     )
 
 
