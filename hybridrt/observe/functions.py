@@ -60,9 +60,9 @@ _HARDLY, _DOUBT = 16, 0.5
 """In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
 _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
-"""Calls that are not short and wait for the GIL for so many times their CPU time are a crowd: what they block
-by themselves cannot be seen in it. After so many calls it is taken apart, so that they are judged one at a
-time, and the time after that so many times later. None of these is tuned."""
+"""Calls that are not short, wait for the GIL for so many times their CPU time, and were never seen to wait
+otherwise are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
+apart, so that they are judged one at a time, and the time after that so many times later. None is tuned."""
 _WINDOW = 16
 SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
@@ -80,8 +80,8 @@ class Profile:
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
         "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gil", "key", "kind",
         "name", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns", "resolves",
-        "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before",
-        "wall_ns",
+        "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before", "wall_ns",
+        "was_still",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
@@ -111,6 +111,8 @@ class Profile:
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
         """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
+        self.was_still = False
+        """Some running call was seen to wait, whatever it did before."""
         self.gil = GilLedger()
         self.parallel: float | None = None
         """CPU seconds per second that several calls at once got; None before they were tried."""
@@ -217,7 +219,7 @@ class Profile:
                 held = self.wait_mean_ns * (_DOUBT if doubtful else 1.0)
                 wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
-            if gil_asked > _CROWD * cpu_asked and cpu_mean >= BATCH_CALL_NS and not self.gil.releases:
+            if gil_asked > _CROWD * cpu_asked and cpu_mean >= BATCH_CALL_NS and not self.was_still:
                 wait = self._in_a_crowd(wait)
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
             wait = float(self.wait_mean_ns)
@@ -249,7 +251,7 @@ class Profile:
 
         It may have been kept from its core by the host, and all others would start at once.
         """
-        return self.calls == 1 and cpu_mean >= BATCH_CALL_NS and not self.blocked_calls
+        return self.calls == 1 and cpu_mean >= BATCH_CALL_NS and not self.was_still
 
     def _try_overlap(
         self, before: Kind, calls: int, wall_mean: float, cpu_mean: float, ended_ns: int
@@ -293,6 +295,7 @@ class Profile:
 
     def saw_waiting(self) -> None:
         """A running call was seen to wait."""
+        self.was_still = True
         self.blocked_calls += 1
         self.seen_waiting += 1
         self.gil.saw_waiting()

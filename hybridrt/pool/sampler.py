@@ -317,6 +317,7 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look, *, matters: bool) 
 
 def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
     kind, unjudged = call.profile.kind, call.unjudged
+    call.profile.was_still = True
     if not sample.judged:
         sample.judged = True
         call.profile.saw_waiting()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,8 +17,7 @@ from hybridrt.observe.functions import (
 )
 from hybridrt.values import Kind
 
-US = 1_000
-MS = 1_000_000
+from .support import MS, US, asked
 
 
 def profile_of(*calls: tuple[int, int]) -> Profile:
@@ -214,14 +211,6 @@ def test_old_looks_at_the_gil_are_forgotten() -> None:
     assert profile.kind is Kind.LONG
 
 
-def asked(calls: int, wall: int, cpu: int, *, run_delay: int = 0, gil_wait: int = 0) -> Profile:
-    """Return the profile of a function whose calls were all asked for their waits."""
-    profile = Profile("key", "module:name")
-    for _ in range(calls):
-        profile.record(wall, cpu, 0, run_delay, gil_wait)
-    return profile
-
-
 @pytest.mark.parametrize(
     ("cpu", "kind", "beta"),
     [
@@ -243,82 +232,6 @@ def test_waits_for_a_core_and_for_the_gil_are_not_blocking(wait: str) -> None:
     profile = asked(17, 80 * MS, 10 * MS, **{wait: 70 * MS})
     assert (profile.kind, profile.beta_corrected) == (Kind.SHORT, 0.0)
     assert profile.summary().beta == pytest.approx(7 / 8)
-
-
-def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
-    profile = asked(17, 10 * MS, 5 * MS)
-    for _ in range(64):  # what looks like blocking may all have been waiting for the GIL
-        profile.record(45 * MS, 5 * MS, 0, 0, 40 * MS)
-    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
-    for _ in range(16 * 8):  # alone again, it turns out to compute
-        profile.record(10 * MS, 10 * MS, 0, 0, 0)
-    assert profile.kind is Kind.SHORT
-
-
-def test_a_function_whose_first_call_was_kept_from_running_is_found_out_in_the_crowd_it_makes() -> None:
-    """The first call seemed to wait, so all of them start at once: only now and then one gets through."""
-    profile = Profile("key", "module:name")
-    profile.saw_waiting()
-    profile.record(60 * MS, 5 * MS, 0, 0, 0)
-    assert profile.kind is Kind.WAITING
-    for call in range(16 * 20):
-        wait = 0 if call % 16 == 0 else 40 * MS
-        profile.record(wait + 5 * MS, 5 * MS, 0, 0, wait)
-    assert profile.kind is Kind.SHORT
-
-
-def test_short_calls_keep_the_wait_of_quieter_times_though_one_hardly_blocks() -> None:
-    profile = asked(17, 900 * US, 300 * US)
-    for call in range(16 * 20):
-        wait = 0 if call % 16 == 0 else 5 * MS
-        profile.record(wait + 300 * US, 300 * US, 0, 0, wait)
-    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 600 * US)
-
-
-def test_a_call_kept_from_a_core_while_it_was_asked_raises_no_doubt() -> None:
-    profile = asked(17, 10 * MS, 5 * MS)
-    for call in range(16 * 20):
-        delay = 40 * MS if call % 16 == 0 else 0
-        profile.record(45 * MS, 5 * MS, 0, delay, 40 * MS - delay)
-    assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
-
-
-IN_A_CROWD = (700 * MS, 10 * MS, 0, 0, 490 * MS)
-"""A call that a hundred others keep from the GIL, by a bound that is too low."""
-
-
-def test_a_large_crowd_is_taken_apart_whatever_it_seems_to_wait() -> None:
-    profile = Profile("key", "module:name")
-    profile.saw_waiting()
-    profile.record(30 * MS, 10 * MS, 0, 0, 0)
-    assert profile.kind is Kind.WAITING
-    for _ in range(16):
-        profile.record(*IN_A_CROWD)
-    assert profile.kind is Kind.SHORT
-    for _ in range(90):  # those that still run
-        profile.record(*IN_A_CROWD)
-        assert profile.kind is Kind.SHORT
-    for _ in range(64):
-        profile.record(10 * MS, 10 * MS, 0, 0, 0)
-        assert profile.kind is Kind.SHORT
-
-
-def test_a_crowd_of_calls_that_do_wait_is_taken_apart_ever_more_rarely() -> None:
-    profile = asked(17, 60 * MS, 10 * MS)
-    taken_apart = []
-    for turn in range(600):
-        crowded = profile.kind is Kind.WAITING
-        for _ in range(16):
-            profile.record(*(IN_A_CROWD if crowded else (60 * MS, 10 * MS, 0, 0, 0)))
-        if crowded and profile.kind is Kind.SHORT:
-            taken_apart.append(turn)
-    gaps = [after - before for before, after in itertools.pairwise(taken_apart)]
-    assert 3 <= len(gaps) <= 5
-    assert all(after > 3 * before for before, after in itertools.pairwise(gaps))
-
-
-def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:
-    assert asked(64, 100 * MS, 5 * MS, gil_wait=95 * MS).kind is Kind.SHORT
 
 
 def test_a_function_that_waits_stays_so_until_it_clearly_does_not() -> None:
