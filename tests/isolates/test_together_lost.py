@@ -16,8 +16,9 @@ import pytest
 from hybridrt import Runtime, RuntimeClosedError, WorkerLostError
 from hybridrt.loop import isolated
 from hybridrt.loop.replies import replies_of
+from hybridrt.pool import sampler
 from hybridrt.pool.cancelling import abandon
-from hybridrt.pool.errand import send_back
+from hybridrt.pool.errand import LATE_NS, send_back
 from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.packing import LIGHT
@@ -198,13 +199,16 @@ async def test_abandoning_another_leaves_the_process_alone() -> None:
     assert not calls[0].pool.is_active()
 
 
-@pytest.mark.usefixtures("hurried", "two_at_a_time")
-async def test_one_that_was_cancelled_does_not_run_again(far_gate: FarGate) -> None:
+@pytest.mark.usefixtures("two_at_a_time")
+async def test_one_that_was_cancelled_does_not_run_again(
+    far_gate: FarGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await crowd(far.hold_zero)
     calls = [far_gate.push(value, far.hold_zero) for value in (0, 1, 2)]
     await far_gate.entered()
     calls[1].cancel()
     assert not calls[1].done()
+    monkeypatch.setattr(sampler, "LATE_NS", LATE_NS)  # not before
     assert await calls[2] == 2
     with pytest.raises(asyncio.CancelledError):
         await calls[1]
@@ -268,12 +272,15 @@ async def test_of_several_that_set_out_together_those_cancelled_before_never_run
     await eventually(lambda: not calls[0].pool.is_active())
 
 
-@pytest.mark.usefixtures("hurried", "two_at_a_time")
-async def test_the_first_does_not_run_again_if_it_was_cancelled(far_gate: FarGate) -> None:
+@pytest.mark.usefixtures("two_at_a_time")
+async def test_the_first_does_not_run_again_if_it_was_cancelled(
+    far_gate: FarGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await crowd(far.hold_zero)
     calls = [far_gate.push(value, far.hold_zero) for value in (0, 1)]
     await far_gate.entered()
     calls[0].cancel()
+    monkeypatch.setattr(sampler, "LATE_NS", LATE_NS)  # not before
     assert await calls[1] == 1
     await asyncio.wait({calls[0]})
     assert calls[0].cancelled()
