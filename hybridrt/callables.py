@@ -46,7 +46,7 @@ _SPECIAL = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERA
 
 
 def _is_plain(fn: Any) -> bool:
-    """Tell of most functions that they just return; `inspect` takes twenty times as long for that."""
+    """Tell of most functions that they just return, in a fraction of the time that `inspect` takes."""
     if type(fn) is MethodType:
         fn = fn.__func__
     if type(fn) is FunctionType:

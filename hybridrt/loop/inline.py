@@ -50,7 +50,7 @@ class Turn:
             room of those that go on now.
         marked_ns: When the thread's CPU clock was last read,
         marked_cpu_ns: what it said,
-        mark_until_ns: and until when that will do.
+        mark_until_ns: and until when that will do; 0: it will not.
         notice_ns: From which `spent_ns` on `notice` is to be called.
     """
 
@@ -78,7 +78,8 @@ class Turn:
     def notice(self) -> None:
         """Hear of the end of the turn: much of it is spent."""
         self.notice_ns = _NEVER
-        self.mark_until_ns = self.marked_ns + TURN_NS
+        if self.mark_until_ns:
+            self.mark_until_ns = self.marked_ns + TURN_NS
         self._loop.call_soon(self._begin)
 
     def mark(self, wall_ns: int, cpu_ns: int) -> None:
@@ -102,7 +103,6 @@ class Turn:
 
     def _begin(self) -> None:
         """A turn begins: let as many of the queue run in the next as that has room for."""
-        self.mark_until_ns = 0
         running, granted = self._booked_ns, 0
         while self._waiting and granted < TURN_NS:
             future, expected_ns = self._waiting.popleft()
@@ -114,3 +114,5 @@ class Turn:
         self.notice_ns = NOTICE_NS
         if self.spent_ns:
             self.notice()
+        else:
+            self.mark_until_ns = 0  # the loop may sleep before the next call

@@ -293,9 +293,11 @@ class Profile:
         """How many unjudged calls of an unknown function may run at once."""
         return max(1, 2 * self.blocked_calls)
 
-    def saw_waiting(self) -> None:
-        """A running call was seen to wait."""
+    def saw_waiting(self, *, first: bool = True) -> None:
+        """A running call was seen to wait; `first`: it had not been judged before."""
         self.was_still = True
+        if not first:
+            return
         self.blocked_calls += 1
         self.seen_waiting += 1
         self.gil.saw_waiting()

@@ -317,10 +317,8 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look, *, matters: bool) 
 
 def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
     kind, unjudged = call.profile.kind, call.unjudged
-    call.profile.was_still = True
-    if not sample.judged:
-        sample.judged = True
-        call.profile.saw_waiting()
+    call.profile.saw_waiting(first=not sample.judged)
+    sample.judged = True
     _judged(call)
     if worker.permit:
         hired += change_permit_locked(worker, NONE)

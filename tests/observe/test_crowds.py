@@ -12,8 +12,9 @@ from .support import MS, US, asked
 
 def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
+    profile.was_still = True
     for _ in range(64):  # what looks like blocking may all have been waiting for the GIL
-        profile.record(45 * MS, 5 * MS, 0, 0, 40 * MS)
+        profile.record(100 * MS, 5 * MS, 0, 0, 95 * MS)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
     for _ in range(16 * 8):  # alone again, it turns out to compute
         profile.record(10 * MS, 10 * MS, 0, 0, 0)
@@ -27,7 +28,7 @@ def test_a_function_whose_first_call_was_kept_from_running_is_found_out_in_the_c
     profile.record(60 * MS, 5 * MS, 0, 0, 0)
     assert profile.kind is Kind.WAITING
     for call in range(16 * 20):
-        wait = 0 if call % 16 == 0 else 40 * MS
+        wait = 0 if call % 16 == 0 else 95 * MS
         profile.record(wait + 5 * MS, 5 * MS, 0, 0, wait)
     assert profile.kind is Kind.SHORT
 
@@ -42,9 +43,10 @@ def test_short_calls_keep_the_wait_of_quieter_times_though_one_hardly_blocks() -
 
 def test_a_call_kept_from_a_core_while_it_was_asked_raises_no_doubt() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
+    profile.was_still = True
     for call in range(16 * 20):
-        delay = 40 * MS if call % 16 == 0 else 0
-        profile.record(45 * MS, 5 * MS, 0, delay, 40 * MS - delay)
+        delay = 95 * MS if call % 16 == 0 else 0
+        profile.record(100 * MS, 5 * MS, 0, delay, 95 * MS - delay)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
 
 

@@ -35,9 +35,9 @@ def test_a_function_without_a_call_is_unknown() -> None:
 @pytest.mark.parametrize(
     ("wall", "cpu", "kind"),
     [
-        pytest.param(1000 * US, 300 * US, Kind.WAITING, id="blocked for seven tenths"),
-        pytest.param(1000 * US, 400 * US, Kind.SHORT, id="blocked for six tenths"),
-        pytest.param(20 * MS, 1 * MS, Kind.SHORT, id="mostly blocked, but not short, and nobody saw it"),
+        pytest.param(20 * MS, 1 * MS, Kind.WAITING, id="mostly blocked"),
+        pytest.param(10 * MS, 3 * MS, Kind.WAITING, id="blocked for seven tenths"),
+        pytest.param(10 * MS, 4 * MS, Kind.SHORT, id="blocked for six tenths"),
         pytest.param(2 * MS, 1 * MS, Kind.SHORT, id="blocked for a half, as two computing calls read"),
         pytest.param(1 * MS, 1 * MS, Kind.SHORT, id="computes briefly"),
         pytest.param(49 * US, 0, Kind.SHORT, id="blocked for less than the clocks can tell"),
@@ -48,19 +48,24 @@ def test_a_function_without_a_call_is_unknown() -> None:
         pytest.param(1 * MS, 2 * MS, Kind.SHORT, id="more CPU than wall, as coarse clocks say"),
     ],
 )
-def test_the_first_call_gives_a_kind(wall: int, cpu: int, kind: Kind) -> None:
-    assert profile_of((wall, cpu)).kind is kind
+def test_the_first_call_gives_a_kind_if_one_was_seen_to_wait(wall: int, cpu: int, kind: Kind) -> None:
+    profile = profile_of()
+    profile.was_still = True
+    profile.record(wall, cpu, 0)
+    assert profile.kind is kind
 
 
-def test_one_call_that_is_not_short_waits_if_it_was_seen_to() -> None:
-    profile = Profile("key", "module:name")
-    profile.saw_waiting()
-    profile.record(20 * MS, 1 * MS, 0)
-    assert profile.kind is Kind.WAITING
+def test_one_short_call_waits_whether_or_not_it_was_seen_to() -> None:
+    assert profile_of((1000 * US, 300 * US)).kind is Kind.WAITING
 
 
-def test_calls_that_nobody_saw_wait_do_so_by_a_window_of_them() -> None:
-    assert profile_of(*[(20 * MS, 1 * MS)] * 17).kind is Kind.WAITING
+def test_calls_that_are_not_short_and_were_not_seen_wait_by_a_window_of_them() -> None:
+    calls = [(20 * MS, 1 * MS)] * 17
+    assert [profile_of(*calls[:count]).kind for count in (1, 16, 17)] == [
+        Kind.SHORT,
+        Kind.SHORT,
+        Kind.WAITING,
+    ]
 
 
 def test_a_wait_for_the_gil_is_not_taken_for_waiting_while_one_call_ran_undisturbed() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
 import pytest
 
+from hybridrt.loop.inline import TURN_NS, Turn
 from hybridrt.loop.port import current_port
 from hybridrt.measure.gil import blocks
 from hybridrt.observe.placement import INLINE_MAX_NS, PAUSE
@@ -15,6 +17,19 @@ from hybridrt.testing import ManualClock
 
 from ..loop.support import turns
 from .support import MS, US, Work, learn, placement, pure
+
+
+def count_looks() -> list[int]:
+    """Return a list that grows with each look at the CPU clock of the loop's thread."""
+    port, looks = current_port(), list[int]()
+    cpu_ns = port.cpu_ns
+
+    def look() -> int:
+        looks.append(cpu_ns())
+        return looks[-1]
+
+    port.cpu_ns = look
+    return looks
 
 
 async def test_a_function_that_suddenly_takes_long_stalls_the_loop_once(clock: ManualClock) -> None:
@@ -78,17 +93,15 @@ async def test_after_a_call_that_could_not_be_told_the_next_is_known_exactly(clo
     assert placement(short).overruns == 1
 
 
-def count_looks() -> list[int]:
-    """Return a list that grows with each look at the CPU clock of the loop's thread."""
-    port, looks = current_port(), list[int]()
-    cpu_ns = port.cpu_ns
-
-    def look() -> int:
-        looks.append(cpu_ns())
-        return looks[-1]
-
-    port.cpu_ns = look
-    return looks
+async def test_what_was_given_up_is_looked_at_again_in_the_same_turn_too() -> None:
+    turn = Turn(asyncio.get_running_loop())
+    turn.mark(1_000, 0)
+    turn.notice()
+    assert turn.mark_until_ns == 1_000 + TURN_NS
+    turn.mark_until_ns = 0
+    turn.wait(1)
+    turn._begin()  # room is taken, so the turn is noticed again
+    assert turn.mark_until_ns == 0
 
 
 async def test_a_call_that_was_kept_from_a_core_is_no_overrun(clock: ManualClock) -> None:
