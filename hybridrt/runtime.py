@@ -219,7 +219,7 @@ class Runtime:
         loop = asyncio.get_running_loop()
         empty = loop.create_future()
         close(self._port.pool, closed_error, cancel_queued=False)
-        self._port.pool.crew.when_empty(lambda: _call_soon(loop, _set_done, empty))
+        self._port.pool.crew.when_empty(lambda: _call_soon(loop, _emptied, self._port, empty))
         await asyncio.wait({empty}, timeout=self._time_left())
         if empty.done():
             for thread in tuple(self._port.pool.crew.threads):
@@ -382,9 +382,10 @@ def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object],
         logger.debug("the last worker left after its event loop was closed")
 
 
-def _set_done(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _emptied(port: Port, empty: asyncio.Future[None]) -> None:
+    port.outlet.settle_all()  # the loop may end before it would look by itself
+    if not empty.done():
+        empty.set_result(None)
 
 
 def _check_positive(name: str, value: float | None) -> None:

@@ -10,6 +10,17 @@ loop, which then settles all that have gathered. Why no wake-up is lost, worker 
 
     If W reads True in 2, L has not done a yet, so b comes after 1 and takes W's call with it. If two
     workers both read False, L is woken twice and finds nothing the second time.
+
+Under the GIL each wake-up interrupts a call that computes. So while calls queue for long before they start,
+and end in quick succession, the loop gathers what ends, as network cards do under load (interrupt
+coalescing): it looks by itself after `GATHER`, and nobody wakes it until then, but for a call that took so
+little time that this would be felt. The queue keeps the workers busy meanwhile.
+
+    c. L arms its timer, sets `gathers`, and then `scheduled`.
+    3. W, which read True in 2, reads `gathers`. True, and its call cannot wait: W clears it, and wakes.
+
+    W's call is settled at the latest when the timer fires: if W read what L had set in c, that is still to
+    come, and if it read what another worker had set, that one wakes. A wake-up takes the timer back.
 """
 
 from __future__ import annotations
@@ -20,11 +31,18 @@ import threading
 from collections import deque
 from typing import Any
 
-from hybridrt.pool.future import Settles
+from hybridrt.pool.call import DONE, Call
 
-__all__ = ["Outlet", "forget_closed", "outlet_of"]
+__all__ = ["GATHER", "Outlet", "forget_closed", "outlet_of"]
 
 logger = logging.getLogger("hybridrt")
+
+GATHER = 0.010
+"""Seconds for which the loop gathers ended calls. In the `mixed` benchmark its thread took 8 % of a core
+without that, 7 with 5 ms and 6 with 10."""
+LONG_NS = 40_000_000
+"""Time in the queue from which calls are a crowd: the queue lasts for several times `GATHER`. And time since
+it was submitted from which a call can be gathered, which makes it a quarter longer at most."""
 
 
 class Outlet:
@@ -34,31 +52,52 @@ class Outlet:
         loop: The loop.
     """
 
-    __slots__ = ("_done", "_scheduled", "_settle", "loop", "recognisable")
+    __slots__ = (
+        "_done", "_gathers", "_scheduled", "_settle", "_settled_at", "_timer", "loop", "recognisable",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.recognisable = isinstance(loop, asyncio.BaseEventLoop)
         """Its `run_in_executor` is Python code and can be told by its frame."""
-        self._done: deque[Settles] = deque()
-        self._scheduled = False
-        self._settle = self._settle_all
+        self._done: deque[Call] = deque()
+        self._scheduled = self._gathers = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._settled_at = 0.0
+        self._settle = self.settle_all
 
-    def put(self, call: Settles) -> None:
+    def put(self, call: Call) -> None:
         """Hand over an ended call, from any thread."""
         self._done.append(call)
         if not self._scheduled:
             self._scheduled = True
-            try:
-                self.loop.call_soon_threadsafe(self._settle)
-            except RuntimeError:  # the loop is closed: nobody can wait any more
-                logger.debug("a call ended after its event loop was closed")
+            self._wake()
+        elif self._gathers and call.age_ns() < LONG_NS:
+            self._gathers = False
+            self._wake()
 
-    def _settle_all(self) -> None:
-        self._scheduled = False
-        done = self._done
+    def _wake(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:  # the loop is closed: nobody can wait any more
+            logger.debug("a call ended after its event loop was closed")
+
+    def settle_all(self) -> None:
+        """Settle what has ended; on the loop."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._gathers = self._scheduled = False
+        done, crowded = self._done, False
         for _ in range(len(done)):
-            done.popleft().settle()
+            call = done.popleft()
+            crowded = crowded or (call.state == DONE and call.started_ns - call.queued_ns >= LONG_NS)
+            call.settle()
+        before, self._settled_at = self._settled_at, self.loop.time()
+        if crowded and (timer is not None or self._settled_at - before < GATHER):
+            self._timer = self.loop.call_later(GATHER, self._settle)
+            self._gathers = True
+            self._scheduled = True
 
 
 class _Here(threading.local):

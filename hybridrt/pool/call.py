@@ -74,12 +74,20 @@ class Call:
     value: Any = None
     error: BaseException | None = None
 
+    def age_ns(self) -> int:
+        """Return the time since the call was queued."""
+        return self.pool.crew.wall_ns() - self.queued_ns
+
     def sets_out_locked(self) -> bool:
         """Begin without a worker, if that is possible, now that it may start; the lock is held."""
         return False
 
     def deliver(self) -> None:
         """Hand value or error to whoever waits; called once, without the lock."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Complete what is awaited; called on the loop whose outlet has the call."""
         raise NotImplementedError
 
     def refuse(self, error: BaseException) -> None:

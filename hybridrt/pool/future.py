@@ -17,7 +17,7 @@ from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.worker import current_worker
 
-__all__ = ["Outlet", "Settles", "ThreadCall"]
+__all__ = ["Outlet", "ThreadCall"]
 
 _CANCELLED = (CANCELLED, CANCELLED_AND_NOTIFIED)
 _ENDED = (FINISHED, *_CANCELLED)
@@ -28,19 +28,11 @@ _UNCOPIED = (Error, StopIteration)
 logger = logging.getLogger("hybridrt")
 
 
-class Settles(Protocol):
-    """What completes on a loop's own thread."""
-
-    def settle(self) -> None:
-        """Complete it; called on the loop."""
-        ...
-
-
 class Outlet(Protocol):
     """Where what ended waits for a loop."""
 
-    def put(self, call: Settles) -> None:
-        """Hand over something that ended, from any thread."""
+    def put(self, call: Call) -> None:
+        """Hand over an ended call, from any thread."""
         ...
 
 

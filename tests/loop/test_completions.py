@@ -11,6 +11,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.loop.outlet import Outlet
+from hybridrt.pool.call import Call
 
 from .support import DEADLINE, Gate, hold, sole_worker, turns
 from .test_timeouts import wait_without_turning
@@ -71,6 +72,9 @@ class Loop:
         self.ready: list[Callable[[], object]] = []
         self.closed = False
 
+    def time(self) -> float:
+        return 0.0
+
     def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
         if self.closed:
             raise RuntimeError("Event loop is closed")
@@ -82,7 +86,7 @@ class Loop:
             callback()
 
 
-class Ended:
+class Ended(Call):
     """A call that ended; notes when it is settled, and may do something then."""
 
     def __init__(self, settled: list[Ended], then: Callable[[], object] = lambda: None) -> None:

@@ -1,0 +1,284 @@
+"""While calls crowd, the loop gathers what ends instead of being woken for each; nothing is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridrt import Runtime
+from hybridrt.loop.outlet import GATHER, LONG_NS, Outlet
+from hybridrt.pool.call import DONE, QUEUED, Call
+from hybridrt.testing import ManualClock
+
+
+class Loop:
+    """A loop whose time stands still, and that runs callbacks and timers when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.ready: list[Callable[[], object]] = []
+        self.timers: list[Timer] = []
+        self.when_armed: Callable[[], object] = lambda: None
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
+        self.ready.append(callback)
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
+        timer = Timer(self, self.now + delay, callback)
+        self.timers.append(timer)
+        self.when_armed()
+        return timer
+
+    def turn(self) -> None:
+        """Run what is ready."""
+        ready, self.ready = self.ready, []
+        for callback in ready:
+            callback()
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and run the timers that are due then."""
+        self.now += seconds
+        for timer in [timer for timer in self.timers if timer.when <= self.now]:
+            self.timers.remove(timer)
+            timer.callback()
+
+
+class Timer:
+    def __init__(self, loop: Loop, when: float, callback: Callable[[], object]) -> None:
+        self._loop = loop
+        self.when = when
+        self.callback = callback
+
+    def cancel(self) -> None:
+        if self in self._loop.timers:
+            self._loop.timers.remove(self)
+
+
+class Ended(Call):
+    """A call that ended; notes when it is settled, and may do something then."""
+
+    then: Callable[[], object] = staticmethod(lambda: None)
+
+    def __init__(self, stage: Stage, *, age_ns: int, queue_wait_ns: int, state: int = DONE) -> None:
+        self._settled = stage.settled
+        self.pool = stage.pool
+        self.state = state
+        self.queued_ns = stage.clock.wall_ns() - age_ns
+        self.started_ns = self.queued_ns + queue_wait_ns if state == DONE else 0
+
+    def settle(self) -> None:
+        self._settled.append(self)
+        self.then()
+
+
+class Stage:
+    """An outlet, its loop, and calls for it."""
+
+    def __init__(self) -> None:
+        self.loop, self.clock = Loop(), ManualClock(1000.0)
+        self.pool: Any = SimpleNamespace(crew=SimpleNamespace(wall_ns=self.clock.wall_ns))
+        self.settled: list[Call] = []
+        self.outlet = Outlet(self.loop)  # type: ignore[arg-type]  # all of a loop that it uses
+
+    def crowded(self) -> Ended:
+        """Return a call that was queued for long."""
+        return Ended(self, age_ns=2 * LONG_NS, queue_wait_ns=LONG_NS)
+
+    def slow(self) -> Ended:
+        """Return a call that started at once and took long."""
+        return Ended(self, age_ns=LONG_NS, queue_wait_ns=0)
+
+    def fast(self) -> Ended:
+        """Return a call that did not take long."""
+        return Ended(self, age_ns=LONG_NS - 1, queue_wait_ns=0)
+
+    def put(self, *calls: Ended) -> None:
+        for call in calls:
+            self.outlet.put(call)
+
+    def gather(self) -> None:
+        """Have two calls of a crowd settled one right after the other."""
+        for _ in range(2):
+            self.put(self.crowded())
+            self.loop.turn()
+        assert len(self.loop.timers) == 1
+        self.settled.clear()
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def test_what_ends_in_a_crowd_waits_until_the_loop_looks_by_itself(stage: Stage) -> None:
+    stage.gather()
+    calls = [stage.crowded(), stage.slow(), stage.crowded()]
+    stage.put(*calls)
+    assert not stage.loop.ready
+    stage.loop.pass_time(GATHER / 2)
+    assert not stage.settled
+    stage.loop.pass_time(GATHER)
+    assert stage.settled == calls
+
+
+def test_it_goes_on_while_calls_of_the_crowd_end(stage: Stage) -> None:
+    stage.gather()
+    for _ in range(5):
+        stage.put(call := stage.crowded())
+        assert not stage.loop.ready
+        stage.loop.pass_time(GATHER)
+        assert stage.settled.pop() is call
+        assert len(stage.loop.timers) == 1
+
+
+@pytest.mark.parametrize("last", [None, Stage.slow])
+def test_the_next_call_wakes_the_loop_when_no_call_of_a_crowd_ended(
+    stage: Stage, last: Callable[[Stage], Ended] | None
+) -> None:
+    stage.gather()
+    if last is not None:
+        stage.put(last(stage))
+    stage.loop.pass_time(GATHER)
+    assert not stage.loop.timers
+    stage.put(call := stage.crowded())
+    stage.loop.turn()
+    assert stage.settled[-1] is call
+
+
+def test_a_call_that_took_little_time_wakes_the_loop_and_takes_the_others_along(stage: Stage) -> None:
+    stage.gather()
+    calls = [stage.crowded(), stage.fast(), stage.fast()]
+    stage.put(*calls)
+    assert len(stage.loop.ready) == 1
+    stage.loop.turn()
+    assert stage.settled == calls
+
+
+def test_a_wake_up_takes_the_timer_back(stage: Stage) -> None:
+    stage.gather()
+    stage.put(stage.fast())
+    stage.loop.turn()
+    assert not stage.loop.timers
+
+
+def test_a_crowd_that_ends_one_by_one_wakes_the_loop_each_time(stage: Stage) -> None:
+    for _ in range(5):
+        stage.put(stage.crowded())
+        stage.loop.turn()
+        assert not stage.loop.timers
+        stage.loop.pass_time(GATHER)
+    assert len(stage.settled) == 5
+
+
+def test_calls_that_were_not_queued_for_long_are_no_crowd(stage: Stage) -> None:
+    for _ in range(5):
+        stage.put(Ended(stage, age_ns=10 * LONG_NS, queue_wait_ns=LONG_NS - 1))
+        stage.loop.turn()
+        assert not stage.loop.timers
+
+
+def test_calls_that_never_started_are_no_crowd(stage: Stage) -> None:
+    for _ in range(5):
+        stage.put(Ended(stage, age_ns=2 * LONG_NS, queue_wait_ns=0, state=QUEUED))
+        stage.loop.turn()
+        assert not stage.loop.timers
+
+
+def test_a_call_that_ends_while_a_crowd_is_settled_wakes_the_loop(stage: Stage) -> None:
+    stage.put(stage.crowded())
+    stage.loop.turn()
+    first, last = stage.crowded(), stage.crowded()
+    first.then = lambda: stage.put(last)
+    stage.put(first)
+    stage.loop.turn()
+    assert len(stage.loop.timers) == 1
+    stage.loop.turn()
+    assert stage.settled[-2:] == [first, last]
+    assert len(stage.loop.timers) == 1
+
+
+@pytest.mark.parametrize("kind", [Stage.crowded, Stage.fast])
+def test_a_call_that_ends_while_the_timer_is_armed_wakes_the_loop(
+    stage: Stage, kind: Callable[[Stage], Ended]
+) -> None:
+    stage.put(stage.crowded())
+    stage.loop.turn()
+    last = kind(stage)
+    stage.loop.when_armed = lambda: stage.put(last)
+    stage.put(stage.crowded())
+    stage.loop.turn()
+    stage.loop.when_armed = lambda: None
+    stage.loop.turn()
+    assert stage.settled[-1] is last
+
+
+def test_a_fast_call_that_ends_just_when_gathering_begins_wakes_the_loop(stage: Stage) -> None:
+    class Observed(Outlet):
+        """Has a fast call end between the two steps with which gathering begins."""
+
+        begun = False
+
+        @property
+        def _gathers(self) -> bool:  # type: ignore[override]
+            return self.begun
+
+        @_gathers.setter
+        def _gathers(self, begins: bool) -> None:
+            if begins:
+                self.put(last)
+            self.begun = begins
+
+    last = stage.fast()
+    stage.outlet = Observed(stage.loop)  # type: ignore[arg-type]
+    for _ in range(2):
+        stage.put(stage.crowded())
+        stage.loop.turn()
+    stage.loop.turn()
+    assert stage.settled[-1] is last
+
+
+@pytest.mark.race
+def test_nothing_is_left_behind_by_threads_beside_a_loop_that_gathers() -> None:
+    """Each call is settled by a wake-up or by the timer, whatever was ended when."""
+    stage = Stage()
+
+    def end_calls(number: int) -> None:
+        for n in range(20):
+            stage.put((stage.crowded, stage.fast, stage.crowded, stage.slow)[(number + n) % 4]())
+
+    threads = [threading.Thread(target=end_calls, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        stage.loop.turn()
+        stage.loop.pass_time(GATHER / 2)
+    while stage.loop.ready or stage.loop.timers:
+        stage.loop.turn()
+        stage.loop.pass_time(GATHER)
+    assert len(stage.settled) == 80
+
+
+def _spin(number: int) -> int:
+    sum(range(20_000))
+    return number
+
+
+async def test_a_crowd_of_calls_gets_its_results() -> None:
+    async with Runtime(max_workers=2) as runtime:
+        crowd = (runtime.offload(_spin, number) for number in range(400))
+        assert await asyncio.gather(*crowd) == list(range(400))
+
+
+async def test_all_calls_of_a_crowd_are_settled_when_the_runtime_has_closed() -> None:
+    async with Runtime(max_workers=2) as runtime:
+        crowd = [asyncio.ensure_future(runtime.offload(_spin, number)) for number in range(400)]
+        await asyncio.sleep(0)
+    assert all(task.done() for task in crowd)
