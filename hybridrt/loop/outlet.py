@@ -38,8 +38,8 @@ __all__ = ["GATHER", "Outlet", "forget_closed", "outlet_of"]
 logger = logging.getLogger("hybridrt")
 
 GATHER = 0.010
-"""Seconds for which the loop gathers ended calls. In the `mixed` benchmark its thread took 8 % of a core
-without that, 7 with 5 ms and 6 with 10."""
+"""Seconds for which the loop gathers ended calls: two of the interpreter's own switch intervals. 5 ms left it
+too many turns for what the `mixed` benchmark promises."""
 LONG_NS = 40_000_000
 """Time in the queue from which calls are a crowd: the queue lasts for several times `GATHER`. And time since
 it was submitted from which a call can be gathered, which makes it a quarter longer at most."""
