@@ -33,13 +33,12 @@ from typing import Any
 
 from hybridrt.pool.call import DONE, Call
 
-__all__ = ["GATHER", "Outlet", "forget_closed", "outlet_of"]
+__all__ = ["GATHER", "LONG_NS", "Outlet", "forget_closed", "outlet_of"]
 
 logger = logging.getLogger("hybridrt")
 
 GATHER = 0.010
-"""Seconds for which the loop gathers ended calls: two of the interpreter's own switch intervals. 5 ms left it
-too many turns for what the `mixed` benchmark promises."""
+"""Seconds for which the loop gathers ended calls: two of the interpreter's own switch intervals."""
 LONG_NS = 40_000_000
 """Time in the queue from which calls are a crowd: the queue lasts for several times `GATHER`. And time since
 it was submitted from which a call can be gathered, which makes it a quarter longer at most."""

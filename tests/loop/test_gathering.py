@@ -12,36 +12,29 @@ import pytest
 
 from hybridrt import Runtime
 from hybridrt.loop.outlet import GATHER, LONG_NS, Outlet
-from hybridrt.pool.call import DONE, QUEUED, Call
+from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
+from .test_completions import Ended, Loop
 
-class Loop:
-    """A loop whose time stands still, and that runs callbacks and timers when the test says so."""
+
+class TimedLoop(Loop):
+    """One whose time stands still, and that runs its timers, too, when the test says so."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.now = 100.0
-        self.ready: list[Callable[[], object]] = []
         self.timers: list[Timer] = []
         self.when_armed: Callable[[], object] = lambda: None
 
     def time(self) -> float:
         return self.now
 
-    def call_soon_threadsafe(self, callback: Callable[[], object]) -> None:
-        self.ready.append(callback)
-
     def call_later(self, delay: float, callback: Callable[[], object]) -> Timer:
         timer = Timer(self, self.now + delay, callback)
         self.timers.append(timer)
         self.when_armed()
         return timer
-
-    def turn(self) -> None:
-        """Run what is ready."""
-        ready, self.ready = self.ready, []
-        for callback in ready:
-            callback()
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, and run the timers that are due then."""
@@ -52,7 +45,7 @@ class Loop:
 
 
 class Timer:
-    def __init__(self, loop: Loop, when: float, callback: Callable[[], object]) -> None:
+    def __init__(self, loop: TimedLoop, when: float, callback: Callable[[], object]) -> None:
         self._loop = loop
         self.when = when
         self.callback = callback
@@ -62,43 +55,34 @@ class Timer:
             self._loop.timers.remove(self)
 
 
-class Ended(Call):
-    """A call that ended; notes when it is settled, and may do something then."""
-
-    then: Callable[[], object] = staticmethod(lambda: None)
-
-    def __init__(self, stage: Stage, *, age_ns: int, queue_wait_ns: int, state: int = DONE) -> None:
-        self._settled = stage.settled
-        self.pool = stage.pool
-        self.state = state
-        self.queued_ns = stage.clock.wall_ns() - age_ns
-        self.started_ns = self.queued_ns + queue_wait_ns if state == DONE else 0
-
-    def settle(self) -> None:
-        self._settled.append(self)
-        self.then()
-
-
 class Stage:
     """An outlet, its loop, and calls for it."""
 
     def __init__(self) -> None:
-        self.loop, self.clock = Loop(), ManualClock(1000.0)
+        self.loop, self.clock = TimedLoop(), ManualClock(1000.0)
         self.pool: Any = SimpleNamespace(crew=SimpleNamespace(wall_ns=self.clock.wall_ns))
-        self.settled: list[Call] = []
+        self.settled: list[Ended] = []
         self.outlet = Outlet(self.loop)  # type: ignore[arg-type]  # all of a loop that it uses
 
-    def crowded(self) -> Ended:
+    def ended(self, *, age_ns: int, queue_wait_ns: int, then: Callable[[], object] = lambda: None) -> Ended:
+        """Return a call that was submitted some time ago and started some time after that."""
+        call = Ended(self.settled, then)
+        call.pool, call.state = self.pool, DONE
+        call.queued_ns = self.clock.wall_ns() - age_ns
+        call.started_ns = call.queued_ns + queue_wait_ns
+        return call
+
+    def crowded(self, then: Callable[[], object] = lambda: None) -> Ended:
         """Return a call that was queued for long."""
-        return Ended(self, age_ns=2 * LONG_NS, queue_wait_ns=LONG_NS)
+        return self.ended(age_ns=2 * LONG_NS, queue_wait_ns=LONG_NS, then=then)
 
     def slow(self) -> Ended:
         """Return a call that started at once and took long."""
-        return Ended(self, age_ns=LONG_NS, queue_wait_ns=0)
+        return self.ended(age_ns=LONG_NS, queue_wait_ns=0)
 
     def fast(self) -> Ended:
         """Return a call that did not take long."""
-        return Ended(self, age_ns=LONG_NS - 1, queue_wait_ns=0)
+        return self.ended(age_ns=LONG_NS - 1, queue_wait_ns=0)
 
     def put(self, *calls: Ended) -> None:
         for call in calls:
@@ -180,14 +164,16 @@ def test_a_crowd_that_ends_one_by_one_wakes_the_loop_each_time(stage: Stage) -> 
 
 def test_calls_that_were_not_queued_for_long_are_no_crowd(stage: Stage) -> None:
     for _ in range(5):
-        stage.put(Ended(stage, age_ns=10 * LONG_NS, queue_wait_ns=LONG_NS - 1))
+        stage.put(stage.ended(age_ns=10 * LONG_NS, queue_wait_ns=LONG_NS - 1))
         stage.loop.turn()
         assert not stage.loop.timers
 
 
 def test_calls_that_never_started_are_no_crowd(stage: Stage) -> None:
     for _ in range(5):
-        stage.put(Ended(stage, age_ns=2 * LONG_NS, queue_wait_ns=0, state=QUEUED))
+        call = stage.crowded()
+        call.state = QUEUED
+        stage.put(call)
         stage.loop.turn()
         assert not stage.loop.timers
 
@@ -195,8 +181,8 @@ def test_calls_that_never_started_are_no_crowd(stage: Stage) -> None:
 def test_a_call_that_ends_while_a_crowd_is_settled_wakes_the_loop(stage: Stage) -> None:
     stage.put(stage.crowded())
     stage.loop.turn()
-    first, last = stage.crowded(), stage.crowded()
-    first.then = lambda: stage.put(last)
+    last = stage.crowded()
+    first = stage.crowded(lambda: stage.put(last))
     stage.put(first)
     stage.loop.turn()
     assert len(stage.loop.timers) == 1
