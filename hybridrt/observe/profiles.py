@@ -28,11 +28,11 @@ class Profiles:
         self._bound = bound
         self._by_key: dict[Any, Profile] = {}
         self._other = Profile("other", "other")
-        self._lock = Lock()
+        self.lock = Lock()
 
     def start_clean(self, lock: Lock) -> None:
         """Keep what is known, forget what runs, and be protected by `lock` from now on."""
-        self._lock = lock
+        self.lock = lock
         for profile in self._by_key.values():
             profile.unjudged = 0
 
@@ -51,8 +51,11 @@ class Profiles:
 
     def under(self, key: Any, make: Callable[[], Profile]) -> Profile:
         """Return the profile kept under `key`; the first time, what `make` returns."""
-        with self._lock:
-            profile = self._by_key.get(key)
+        profile = self._by_key.get(key)
+        if profile is not None:
+            return profile
+        with self.lock:
+            profile = self._by_key.get(key)  # another thread may have met it meanwhile
             if profile is None:
                 if len(self._by_key) >= self._bound:
                     self._drop()

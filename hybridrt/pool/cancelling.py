@@ -17,10 +17,15 @@ __all__ = ["abandon", "withdraw"]
 def withdraw(call: Call) -> bool:
     """Take back a call that no thread has claimed; return whether it never runs.
 
-    The caller completes the future. Function and arguments are let go at once.
+    The caller completes the future. Function and arguments are let go at once. A finalizer that has
+    interrupted a step of the pool cannot take back anything.
     """
     pool = call.pool
-    with patiently(pool.lock):
+    try:
+        lock = patiently(pool.lock)
+    except RuntimeError:
+        return False
+    with lock:
         if not _unqueue(pool, call):
             return False
         call.state = CANCELLED

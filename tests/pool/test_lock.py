@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
 from hybridrt.pool import lock as lock_module
+from hybridrt.pool.admission import FifoAdmission
+from hybridrt.pool.call import Call
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
 
-from .support import DEADLINE
+from .conftest import Make
+from .support import DEADLINE, Meeting, until
 
 
 def test_a_free_lock_is_returned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +47,70 @@ def test_without_a_gil_there_is_nothing_to_be_patient_for(monkeypatch: pytest.Mo
     lock = threading.Lock()
     with lock:
         assert patiently(lock) is lock
+
+
+class Interrupted(FifoAdmission):
+    """Finalizers run while it puts a call into its queue, which it does in the middle of a step."""
+
+    def __init__(self, finalizer: Callable[[], None]) -> None:
+        super().__init__()
+        self._finalizer = finalizer
+
+    def put(self, call: Call) -> bool:
+        finalizer, self._finalizer = self._finalizer, lambda: None
+        finalizer()
+        return super().put(call)
+
+
+def test_what_a_finalizer_does_in_the_middle_of_a_step_fails_instead_of_waiting_for_ever(
+    make: Make, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
+) -> None:
+    def finalize() -> None:
+        results.close()  # type: ignore[attr-defined]  # it is a generator, and cancels its calls
+        told.append(queued.cancel())
+        with pytest.raises(RuntimeError, match="called by a finalizer or a signal handler"):
+            executor.submit(meeting, 5)
+
+    told: list[bool] = []
+    monkeypatch.setattr(lock_module, "LOOKS", 2)
+    executor = make(1)
+    results = executor.map(meeting, range(3))
+    meeting.wait_for(1)
+    queued = executor.submit(meeting, 3)
+    old, executor._pool.admission = executor._pool.admission, Interrupted(finalize)
+    for call in old.drain():
+        executor._pool.admission._queue[call] = None  # type: ignore[attr-defined]
+        call.place = executor._pool.admission._queue  # type: ignore[attr-defined]
+    last = executor.submit(meeting, 4)
+    meeting.end()
+    assert (queued.result(DEADLINE), last.result(DEADLINE), told) == (3, 4, [False])
+    assert executor.statistics().completed == 5
+
+
+def test_a_thread_that_waits_for_another_one_is_not_taken_to_wait_for_itself(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_module, "LOOKS", 1)
+    executor, looks = make(1), list[float]()
+    held, wait = threading.Event(), time.sleep
+    executor.submit(abs, -1).result(DEADLINE)  # a function that is met for the first time takes another way
+
+    def hold() -> None:
+        with shared.lock:
+            held.set()
+            until(lambda: len(looks) >= 10, "the other one has looked ten times")
+
+    def look(seconds: float) -> None:
+        if seconds == lock_module.PAUSE:
+            looks.append(seconds)
+        wait(seconds)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert held.wait(DEADLINE)
+    monkeypatch.setattr(lock_module.time, "sleep", look)
+    assert executor.submit(abs, -1).result(DEADLINE) == 1
+    holder.join()
 
 
 @pytest.mark.race
