@@ -88,10 +88,15 @@ class Outlet:
             timer.cancel()
         self._gathers = self._scheduled = False
         done, crowded = self._done, False
-        for _ in range(len(done)):
-            call = done.popleft()
-            crowded = crowded or (call.state == DONE and call.started_ns - call.queued_ns >= LONG_NS)
-            call.settle()
+        try:
+            for _ in range(len(done)):
+                call = done.popleft()
+                crowded = crowded or (call.state == DONE and call.started_ns - call.queued_ns >= LONG_NS)
+                call.settle()
+        except BaseException:  # Ctrl-C
+            self._scheduled = True
+            self._wake()
+            raise
         before, self._settled_at = self._settled_at, self.loop.time()
         if crowded and (timer is not None or self._settled_at - before < GATHER):
             self._timer = self.loop.call_later(GATHER, self._settle)

@@ -29,6 +29,14 @@ class ExecutorCall(LoopCall):
 
     abandon_on_cancel = True
 
+    drop_work = Call.drop_work  # whoever submitted it may keep the future for long
+
+    def settle(self) -> None:
+        """Complete the future, and keep nothing besides."""
+        super().settle()
+        self.drop_work()
+        self.value = None
+
     def drop(self) -> None:
         """Send the call to its loop to be cancelled there, as `shutdown(cancel_futures=True)` does."""
         self.cancel_requested = True

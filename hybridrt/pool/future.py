@@ -31,6 +31,8 @@ logger = logging.getLogger("hybridrt")
 class Outlet(Protocol):
     """Where what ended waits for a loop."""
 
+    loop: asyncio.AbstractEventLoop
+
     def put(self, call: Call) -> None:
         """Hand over an ended call, from any thread."""
         ...
@@ -46,13 +48,15 @@ class ThreadCall(Call, Future[Any]):
 
     # What every call sets; the rest is rare and lies in the instance's dict.
     __slots__ = (
-        "_done_callbacks", "_exception", "_lock", "_result", "_state", "_waiters", "_waiting_room", "args",
-        "context", "cpu_ns", "fn", "kwargs", "outlet", "permit", "place", "pool", "profile", "queued_ns",
-        "quick", "started_ns", "state", "value", "wall_ns",
+        "_destination", "_done_callbacks", "_exception", "_lock", "_result", "_state", "_waiters",
+        "_waiting_room", "args", "context", "cpu_ns", "fn", "kwargs", "outlet", "permit", "place", "pool",
+        "profile", "queued_ns", "quick", "started_ns", "state", "value", "wall_ns",
     )  # fmt: skip
 
     outlet: Outlet | None
     """Of the loop whose thread submitted the call: asyncio hears of the end through it."""
+    _destination: asyncio.Future[Any] | None
+    """The future that is awaited on that loop, from the end of the call until it is told."""
     _asyncio_future_blocking = None
     """None says to asyncio that this is no future of its own; it asks for it three times a call."""
 
@@ -146,30 +150,30 @@ class ThreadCall(Call, Future[Any]):
             worker.help(self)
 
     def _invoke_callbacks(self) -> None:
-        """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn."""
-        callbacks = self._done_callbacks
-        if not callbacks:
+        """Run the done-callbacks; asyncio's, which only wake its loop, with others of the same turn.
+
+        Those of the loop that submitted the call, that is: another one may await it, after this has ended.
+        """
+        if not self._done_callbacks:
             return
         if self.outlet is not None and self.quick:
-            self.outlet.put(self)
-        else:
-            super()._invoke_callbacks()  # type: ignore[misc]
+            self._destination = _awaited(self, self.outlet.loop)
+            if self._destination is not None:
+                self.outlet.put(self)
+                return
+        super()._invoke_callbacks()  # type: ignore[misc]
 
     def settle(self) -> None:
         """Tell asyncio, on the loop that submitted the call.
 
         Its callback would wake the loop once more, from the loop itself, only to copy the result
-        into the future that is awaited. So the result is put there right away, if that future is
-        found where every asyncio so far keeps it.
+        into the future that is awaited. So the result is put there right away.
         """
+        destination, self._destination = self._destination, None
         error: BaseException | None = self._exception
-        plain = error is None or not isinstance(error, _UNCOPIED)
-        destination = _awaited(self) if plain else None
-        if destination is None:
-            super()._invoke_callbacks()  # type: ignore[misc]
-        elif destination.done():  # cancelled meanwhile
+        if destination is None or destination.done():  # cancelled meanwhile
             return
-        elif error is None:
+        if error is None:
             destination.set_result(self._result)
         else:
             destination.set_exception(error)
@@ -213,16 +217,19 @@ class ThreadCall(Call, Future[Any]):
             self.set_exception(error)
 
 
-def _awaited(call: ThreadCall) -> Any:
-    """Return the future of the running loop that asyncio chained to this one, if that is all there is."""
+def _awaited(call: ThreadCall, loop: asyncio.AbstractEventLoop) -> asyncio.Future[Any] | None:
+    """Return the future of the loop that asyncio chained to this one, if it may be completed as it is.
+
+    None, too, if it is not where every asyncio so far keeps it.
+    """
     callbacks = call._done_callbacks
-    if call._state != FINISHED or len(callbacks) != 1:
+    if call._state != FINISHED or len(callbacks) != 1 or isinstance(call._exception, _UNCOPIED):
         return None
     cell = _destination_cell(getattr(callbacks[0], "__code__", None))
     if cell is None:
         return None
-    destination = callbacks[0].__closure__[cell].cell_contents
-    return destination if destination.get_loop() is asyncio._get_running_loop() else None
+    destination: asyncio.Future[Any] = callbacks[0].__closure__[cell].cell_contents
+    return destination if destination.get_loop() is loop else None
 
 
 @functools.lru_cache(maxsize=8)

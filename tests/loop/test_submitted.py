@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import gc
 import threading
 import weakref
@@ -13,7 +14,7 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime
 
-from .support import Gate, queued, sole_worker, turns
+from .support import DEADLINE, Gate, queued, sole_worker, turns
 
 
 def fail(error: BaseException) -> NoReturn:
@@ -163,3 +164,89 @@ async def test_what_it_returned_lives_no_longer_than_its_future() -> None:
         del thing
         gc.collect()
         assert watch() is None
+
+
+# ---------------------------------------------------------------------- awaited by another loop
+
+
+def test_a_future_may_be_awaited_on_another_loop_than_the_one_it_was_submitted_from() -> None:
+    entered, opened = threading.Event(), threading.Event()
+
+    def work() -> str:
+        entered.set()
+        assert opened.wait(DEADLINE)
+        return "value"
+
+    async def submit() -> concurrent.futures.Future[str]:
+        return executor.submit(work)
+
+    async def wait(future: concurrent.futures.Future[str]) -> str:
+        awaited = asyncio.wrap_future(future)
+        opened.set()
+        return await asyncio.wait_for(awaited, DEADLINE)
+
+    with AdaptiveThreadPoolExecutor() as executor:
+        future = asyncio.run(submit())
+        assert entered.wait(DEADLINE)
+        assert asyncio.run(wait(future)) == "value"
+
+
+def test_a_future_reaches_another_loop_while_the_one_it_was_submitted_from_stands_still() -> None:
+    opened = threading.Event()
+
+    async def wait(future: concurrent.futures.Future[bool]) -> bool:
+        awaited = asyncio.wrap_future(future)
+        opened.set()
+        return await awaited
+
+    async def main() -> bool:
+        future = executor.submit(opened.wait, DEADLINE)
+        return concurrent.futures.ThreadPoolExecutor(1).submit(asyncio.run, wait(future)).result(DEADLINE)
+
+    with AdaptiveThreadPoolExecutor() as executor:
+        assert asyncio.run(main())
+
+
+def test_a_cancel_reaches_another_loop_after_the_one_it_was_submitted_from_has_closed() -> None:
+    opened = threading.Event()
+
+    async def submit() -> concurrent.futures.Future[bool]:
+        executor.submit(opened.wait, DEADLINE)
+        return executor.submit(opened.wait, DEADLINE)
+
+    async def wait(future: concurrent.futures.Future[bool]) -> None:
+        awaited = asyncio.wrap_future(future)
+        assert future.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await awaited
+
+    with AdaptiveThreadPoolExecutor(1) as executor:
+        future = asyncio.run(submit())
+        asyncio.run(asyncio.wait_for(wait(future), DEADLINE))
+        opened.set()
+
+
+class Weighty:
+    """Something that a call takes or returns."""
+
+
+@pytest.mark.parametrize("ends", ["returns", "is cancelled"])
+async def test_a_future_that_is_kept_keeps_neither_arguments_nor_context(ends: str) -> None:
+    variable: contextvars.ContextVar[Weighty] = contextvars.ContextVar("variable")
+    given, seen = Weighty(), Weighty()
+    alive = [weakref.ref(given), weakref.ref(seen)]
+    async with sole_worker(), Gate() as gate:
+        held = asyncio.ensure_future(asyncio.to_thread(gate))
+        await gate.entered()
+        variable.set(seen)
+        future = asyncio.get_running_loop().run_in_executor(None, id, given)
+        variable.set(Weighty())
+        del given, seen
+        if ends == "is cancelled":
+            future.cancel()
+        gate.release()
+        await asyncio.wait({future})
+        await held
+        gc.collect()
+        assert [ref() for ref in alive] == [None, None]
+        assert future.done()
