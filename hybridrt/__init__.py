@@ -53,7 +53,8 @@ Order
     four times as long as those that run usually take, one more starts anyway, counted as an overdraft.
     Calls of less than a millisecond that queue up are handed over some 2 ms of them at a time, and their
     results come back together. What a function does is learned from its calls; `statistics().functions` has
-    it with the evidence. With `max_workers=1` everything runs in the order of submission.
+    it with the evidence. With `max_workers=1` everything runs in the order of submission, and so it does
+    with `measure=False`, or HYBRIDRT_MEASURE=0 in the environment, in as many threads as the queue asks for.
 Cancelling
     Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
     thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`
@@ -70,7 +71,8 @@ Switch interval
     While a call computes under a GIL, the interpreter's switch interval (`sys.setswitchinterval`, 5 ms
     in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or
     calls come and go fast, so that the GIL would change hands too often, it grows towards what it was as
-    long as the loop keeps `loop_delay_target`.
+    long as the loop keeps `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with
+    four 1 ms, whatever the loop says, because a shorter one would cost them a tenth of their work.
     It is put back when nothing has computed for 50 ms, at close, and in a forked child. A value that
     somebody else sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
     whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
@@ -95,7 +97,8 @@ A worker that dies
     Its call fails with `WorkerLostError`; the calls it had been given go to others.
 Shutdown
     `executor.shutdown(wait=True)` waits without a deadline, as the standard library's. A `Runtime`
-    closes within `shutdown_timeout`: then it names what is stuck, with its line, and leaves it behind.
+    closes within `shutdown_timeout`, and a second more for tasks that do not heed their cancelling: then it
+    names what is stuck, with its line, and leaves it behind.
     In `run` the first Ctrl-C cancels `main`, and the second leaves at once.
 Interpreter exit
     Pending calls finish first, except those that a runtime left behind.

@@ -22,7 +22,8 @@ class HybridrtError(Exception):
 
 
 class QueueFullError(HybridrtError):
-    """The queue held `queue_max` calls. The call had not started and never will.
+    """The queue held `queue_max` calls, or `background_max` background tasks ran. It had not started and
+    never will.
 
     Catch it to shed load; wait on the asynchronous path (`await offloaded(...)`) to be slowed
     down instead.

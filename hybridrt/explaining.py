@@ -14,6 +14,7 @@ from hybridrt.loop.port import current_port, has_port
 from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
+from hybridrt.options import Options
 from hybridrt.placements import (
     Explanation,
     Placement,
@@ -41,18 +42,23 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     Args:
         fn: An offloaded function, or a plain one that was offloaded or submitted.
 
+    Raises:
+        TypeError: `fn` is no function; one that is named in a text is to be imported first.
+
     Example:
         >>> def count_words(text: str) -> int:
         ...     return len(text.split())
         >>> print(explain(count_words).advice)
         It has not been called yet, so nothing is known.
     """
+    if not callable(fn):
+        raise TypeError(f"explain needs the function itself, got {fn!r}")
     offloaded = fn if isinstance(fn, Offloaded) else None
     function = fn if offloaded is None else offloaded._fn
     name = identify(function)[1]
     rows = [
         (row, pool)
-        for pool in tuple(shared.pools)
+        for pool in shared.all_pools()
         for row in pool_statistics(pool, "").functions
         if row.name == name
     ]
@@ -60,12 +66,12 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     own = [found for found in rows if found[1] is here and _calls(found[0])]
     row, pool = max(own or rows, key=lambda found: _calls(found[0]), default=(None, None))
     placement = None if row is None else row.placement
-    pure = placement is not None
+    options = Options(pure=placement is not None)
     if offloaded is not None:
-        pure = offloaded._options.pure
+        options = offloaded._options
         placement = None if offloaded._placing is None else offloaded._placing.statistics()
     interpreter = shared if pool is None else pool.interpreter
-    return _explain(name, pure, row, placement, interpreter, _obstacle(function))
+    return _explain(name, options, row, placement, interpreter, _obstacle(function))
 
 
 def _own_pool() -> Pool | None:
@@ -94,18 +100,18 @@ def _calls(row: FunctionStatistics | None, placement: PlacementStatistics | None
 
 def _explain(
     name: str,
-    pure: bool,
+    options: Options,
     row: FunctionStatistics | None,
     placement: PlacementStatistics | None,
     interpreter: Interpreter,
     obstacle: str | None,
 ) -> Explanation:
-    size = _size(row, placement, interpreter)
+    size = _size(options, row, placement, interpreter)
     if obstacle is not None and placement is None:
         size = replace(size, isolate=None)
     return Explanation(
         name=name,
-        pure=pure,
+        pure=options.pure,
         where=size.where,
         reason=size.reason,
         gil=GilClass.UNKNOWN if row is None else row.gil,
@@ -118,7 +124,7 @@ def _explain(
         isolate=size.isolate,
         isolate_tried=size.tried,
         overruns=0 if placement is None else placement.overruns,
-        advice=_advise(row, placement, size, pure, obstacle),
+        advice=_advise(row, placement, size, options.pure, obstacle),
         sizes=() if placement is None else placement.sizes,
     )
 
@@ -137,14 +143,25 @@ def _gil_share(row: FunctionStatistics) -> float | None:
     return (seen.yielded + seen.held) / looks if looks >= 4 else None
 
 
+def _first_place(options: Options) -> tuple[Placement, PlacementReason]:
+    """Return where a call runs of which nothing is known, and why."""
+    if options.where == "inline" or options.where == "isolate":
+        return options.where, PlacementReason.FORCED
+    if options.where == "thread":
+        return "thread", PlacementReason.FORCED
+    return "thread", PlacementReason.LEARNING if options.pure else PlacementReason.NOT_PURE
+
+
 def _size(
-    row: FunctionStatistics | None, placement: PlacementStatistics | None, interpreter: Interpreter
+    options: Options,
+    row: FunctionStatistics | None,
+    placement: PlacementStatistics | None,
+    interpreter: Interpreter,
 ) -> SizePlacement:
     """Return what is known of the most used size; estimates for a function that is not placed."""
     if placement is not None and placement.sizes:
         return placement.sizes[0]
-    forced = placement is not None
-    where: Placement = "inline" if forced else "thread"
+    where, reason = _first_place(options)
     prices = Prices(inline=None, thread=None, isolate=None)
     if row is not None and row.calls:
         prices = price(_estimate(row), Machine(cores=interpreter.cores, gil=interpreter.gil))
@@ -152,7 +169,7 @@ def _size(
         size_max=None,
         number_max=None,
         where=where,
-        reason=PlacementReason.FORCED if forced else PlacementReason.NOT_PURE,
+        reason=reason,
         calls=0 if row is None else row.calls,
         inline=None if prices.inline is None else prices.inline / 1e9,
         thread=None if prices.thread is None else prices.thread / 1e9,

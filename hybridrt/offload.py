@@ -199,12 +199,13 @@ class Offloaded(Generic[P, R]):
             if type(value) is not Elsewhere:
                 return value
         size = measure(args, kwargs) if placing.forced is None else None
+        begun = port.loop.time() if self._special else None
         spot = placing.spot(size)
         if placing.choose(spot) == "isolate":
             try:
                 note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
-                make = _isolated().isolated_call
-                return await self._run(make(port, self._fn, args, kwargs, self._options.isolation, note))
+                make, isolation = _isolated().isolated_call, self._options.isolation
+                return await self._run(make(port, self._fn, args, kwargs, isolation, note), begun)
             except NotPortableError as error:
                 if placing.forced is not None:
                     raise
@@ -212,14 +213,19 @@ class Offloaded(Generic[P, R]):
         call = self._make(port, args, kwargs)
         call.fn = partial(placing.work, spot, size, port, call.profile)
         try:
-            return await self._run(call)
+            return await self._run(call, begun)
         finally:
             del call
 
-    def _run(self, call: LoopCall) -> Awaitable[Any]:
-        """Submit a call, now or when that is awaited, and return what to await."""
+    def _run(self, call: LoopCall, begun: float | None = None) -> Awaitable[Any]:
+        """Submit a call, now or when that is awaited, and return what to await.
+
+        Args:
+            call: The call.
+            begun: Since when its `timeout` runs, by the loop's time; None for now.
+        """
         if self._special:
-            return self._run_specially(call)
+            return self._run_specially(call, begun)
         call.go()
         return call
 
@@ -232,14 +238,15 @@ class Offloaded(Generic[P, R]):
             profile = self._profile = pool.profiles.of(self._fn)
         return profile
 
-    async def _run_specially(self, call: LoopCall) -> Any:
+    async def _run_specially(self, call: LoopCall, begun: float | None) -> Any:
         options, loop = self._options, call.get_loop()
         call.gates = self._gates() + call.gates
         call.abandon_on_cancel = options.abandon_on_cancel
         call.go()
         timers = []
         if options.timeout is not None:
-            timers.append(loop.call_later(options.timeout, call.expire, options.timeout))
+            left = options.timeout if begun is None else options.timeout - (loop.time() - begun)
+            timers.append(loop.call_later(left, call.expire, options.timeout))
         if options.queue_timeout is not None:
             timers.append(loop.call_later(options.queue_timeout, call.expire_in_queue, options.queue_timeout))
         try:
@@ -264,6 +271,7 @@ class Offloaded(Generic[P, R]):
 
 
 Q = ParamSpec("Q")
+_ABSENT: Any = object()
 
 
 @overload
@@ -294,7 +302,7 @@ def offload(
     abandon_on_cancel: bool = ...,
     isolation: Isolation = ...,
 ) -> Callable[[Callable[P, R]], Offloaded[P, R]]: ...
-def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     """Run calls of a synchronous function where they are cheapest and do not stop the event loop.
 
     Use it for parsing, tokenising, embedding, scoring, serialising, and blocking calls. Without `pure`
@@ -354,7 +362,7 @@ def offload(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         2
     """
     chosen = make_options(Options, options)
-    if fn is None:
+    if fn is _ABSENT:
         return lambda fn: offload(fn, **options)
     fn, binding = peel(fn)
     if isinstance(fn, Offloaded):

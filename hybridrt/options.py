@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.loop.placing import Placing
 from hybridrt.placements import Placement
-from hybridrt.pool.executor import check_choice
 from hybridrt.values import Isolation, Where
 
 __all__ = ["Options", "make_options", "place", "placed_alike"]
@@ -35,14 +35,10 @@ class Options:
         check_choice("where", self.where, get_args(Where))
         check_choice("isolation", self.isolation, get_args(Isolation))
         for name in ("pure", "abandon_on_cancel"):
-            if not isinstance(getattr(self, name), bool):
-                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}")
+            check_flag(name, getattr(self, name))
         for name in ("timeout", "queue_timeout"):
-            _check_seconds(name, getattr(self, name))
-        if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
-            raise TypeError(f"limit is a number of calls, an int or None, got {self.limit!r}")
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1 or None, got {self.limit}")
+            check_seconds(name, getattr(self, name), optional=True)
+        check_count("limit", self.limit, least=1, optional=True)
         self._check_placement()
 
     def _check_placement(self) -> None:
@@ -129,12 +125,3 @@ def placed_alike(options: Options, others: Options) -> bool:
 
 def _placed_by(options: Options) -> tuple[object, ...]:
     return options.pure, options.where, options.isolation, options.allow_loop
-
-
-def _check_seconds(name: str, value: object) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} is in seconds and must be a number or None, got {value!r}")
-    if not value >= 0:
-        raise ValueError(f"{name} is in seconds and must be >= 0 or None, got {value!r}")

@@ -85,7 +85,8 @@ class _Supervisor(Generic[T]):
         task.cancel()
         await asyncio.wait({task}, timeout=self._runtime._time_left())
         if not task.done():
-            self._runtime._leave_behind()
+            assert self._runtime._draining is not None
+            self._runtime._draining.give_up()
             await asyncio.wait({task}, timeout=CLEAN_UP)
         self._leave_main()
 

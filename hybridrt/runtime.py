@@ -12,15 +12,15 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from hybridrt.arguments import check_count, check_flag, check_seconds
+from hybridrt.draining import Draining
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
-from hybridrt.loop.call import LoopCall
 from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload, submit
-from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
 from hybridrt.pool.hooks import Hooks
 from hybridrt.values import PolicyName, Statistics
@@ -36,8 +36,6 @@ T = TypeVar("T")
 
 CLEAN_UP = 1.0
 """Seconds that tasks have to end in after the deadline, once they are cancelled and their calls given up."""
-LAST_STEP = 0.1
-"""Seconds that a thread has to end in after it has said that it is about to; it takes microseconds."""
 _runtimes: dict[asyncio.AbstractEventLoop, Runtime] = {}
 
 
@@ -69,11 +67,14 @@ class Runtime:
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`, and so does
             `asyncio.to_thread` on uvloop, which submits; other awaited calls wait for space.
         background_max: Background tasks at most.
-        shutdown_timeout: Seconds that closing may take, 0 or more.
+        shutdown_timeout: Seconds that closing may take, 0 or more; tasks that do not heed their cancelling
+            get a second more.
         memory_max: Bytes that threads may take up; lowers the default of `max_workers`. None: what
             the host or cgroup allows.
-        idle_timeout: Seconds a thread waits for a call before it leaves.
+        idle_timeout: Seconds a thread waits for a call before it leaves; `math.inf` for ever.
         hooks: What to tell about calls and threads.
+        measure: Whether calls are measured, without which nothing is governed but the switch interval and
+            anyio's threads; see `AdaptiveThreadPoolExecutor`.
     """
 
     def __init__(
@@ -91,35 +92,37 @@ class Runtime:
         memory_max: int | None = None,
         idle_timeout: float = 10.0,
         hooks: Hooks | None = None,
+        measure: bool = True,
     ) -> None:
-        _check_positive("loop_delay_target", loop_delay_target)
-        _check_positive("memory_max", memory_max)
-        _check_positive("background_max", background_max)
-        if isinstance(shutdown_timeout, bool) or not isinstance(shutdown_timeout, (int, float)):
-            raise TypeError(f"shutdown_timeout is in seconds and must be a number, got {shutdown_timeout!r}")
-        if not shutdown_timeout >= 0:
-            raise ValueError(f"shutdown_timeout is in seconds and must be >= 0, got {shutdown_timeout!r}")
-        for name, switch in (("shield", shield), ("govern_anyio", govern_anyio)):
-            if not isinstance(switch, bool):
-                raise TypeError(f"{name} must be True or False, got {switch!r}")
+        check_seconds("loop_delay_target", loop_delay_target, zero=False)
+        check_count("memory_max", memory_max, least=1, unit="bytes", optional=True)
+        check_count("background_max", background_max, least=1)
+        check_count("min_workers", min_workers, least=0)
+        check_seconds("shutdown_timeout", shutdown_timeout)
+        check_flag("shield", shield)
+        check_flag("govern_anyio", govern_anyio)
+        if max_workers is None:
+            max_workers = max(min_workers, default_max_workers(memory_max))
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.govern_anyio = govern_anyio and may_govern_anyio()
         self.background_max = background_max
         self.shutdown_timeout = shutdown_timeout
         self.executor = AdaptiveThreadPoolExecutor(
-            default_max_workers(memory_max) if max_workers is None else max_workers,
+            max_workers,
             "hybridrt",
             min_workers=min_workers,
             policy=policy,
             queue_max=queue_max,
             idle_timeout=idle_timeout,
             hooks=hooks,
+            measure=measure,
         )
         self._background: set[asyncio.Task[Any]] = set()
         self._watch: LoopWatch | None = None
         self._limiter: AnyioLimiter | None = None
         self._port: Port | None = None
+        self._draining: Draining | None = None
         self._state: Literal["new", "open", "closing", "closed"] = "new"
         self._closed = asyncio.Event()
         self._deadline: float | None = None
@@ -157,6 +160,7 @@ class Runtime:
             raise RuntimeError("this event loop has a Runtime already; close it first, or use it")
         self._state = "open"
         self._port = self._make_port(loop)
+        self._draining = Draining(self._port)
         set_port(loop, self._port)
         forget_closed(_runtimes)
         _runtimes[loop] = self
@@ -179,26 +183,29 @@ class Runtime:
         """Close by the deadline. Closing twice is fine; the second waits for the first to be done.
 
         Order: background tasks end or are cancelled, queued and running calls end, the rest is left
-        behind. Being cancelled meanwhile leaves the rest behind at once. A background task that closes
-        its runtime a second time does not wait, since that close waits for the task.
+        behind. Being cancelled meanwhile leaves the rest behind at once. A background task may close its
+        runtime: closing does not wait for that task, and a second close from one does not wait at all.
         """
         if self._state == "closing" and asyncio.current_task() not in self._background:
             await self._closed.wait()
         if self._state != "open":
             self._state = "closed" if self._state == "new" else self._state
             return
+        assert self._draining is not None
         self._state = "closing"
         try:
             await self._end_background()
-            await self._end_calls()
-            self._leave_behind()
-            if self._background:
-                await asyncio.wait(self._background, timeout=CLEAN_UP)
+            await self._draining.wait(self._time_left())
+            await self._draining.give_up_all()
+            if rest := self._other_background():
+                await asyncio.wait(rest, timeout=CLEAN_UP)
         finally:
-            self._leave_behind()
-            self._uninstall()
-            self._state = "closed"
-            self._closed.set()
+            try:
+                self._draining.give_up()
+            finally:
+                self._uninstall()
+                self._state = "closed"
+                self._closed.set()
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -208,41 +215,15 @@ class Runtime:
         return max(0.0, self._deadline - now)
 
     async def _end_background(self) -> None:
-        if self._background:
-            await asyncio.wait(self._background, timeout=self._time_left())
-        for task in tuple(self._background):
+        if rest := self._other_background():
+            await asyncio.wait(rest, timeout=self._time_left())
+        for task in self._other_background():
             logger.warning("background task %r did not end by the deadline and is cancelled", task.get_name())
             task.cancel()
 
-    async def _end_calls(self) -> None:
-        assert self._port is not None
-        loop = asyncio.get_running_loop()
-        empty = loop.create_future()
-        close(self._port.pool, closed_error, cancel_queued=False)
-        self._port.pool.crew.when_empty(lambda: _call_soon(loop, _emptied, self._port, empty))
-        await asyncio.wait({empty}, timeout=self._time_left())
-        if empty.done():
-            for thread in tuple(self._port.pool.crew.threads):
-                if thread.is_alive():
-                    thread.join(LAST_STEP)
-
-    def _leave_behind(self) -> None:
-        """Fail what is queued, give up what runs, and say what that is."""
-        assert self._port is not None
-        pool = self._port.pool
-        close(pool, closed_error, cancel_queued=True)
-        for stint in tuple(pool.crew.stints()):
-            calls = stint.calls()
-            if not stint.leave_behind():  # told before
-                continue
-            for call in calls:
-                age = (pool.crew.wall_ns() - call.started_ns) / 1e9
-                logger.warning(
-                    "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
-                    call.profile.name, age, stint.position(), stint.bearer,
-                )  # fmt: skip
-                if isinstance(call, LoopCall):
-                    call.give_up(RuntimeClosedError(f"the runtime closed while {call.profile.name} ran"))
+    def _other_background(self) -> set[asyncio.Task[Any]]:
+        """Return the background tasks that closing waits for, which the one that closes is not."""
+        return self._background - {asyncio.current_task()}
 
     def _uninstall(self) -> None:
         assert self._port is not None
@@ -259,8 +240,8 @@ class Runtime:
     def _hurry(self) -> None:
         """Whatever closing waits for, it waits no longer: the second Ctrl-C."""
         self._deadline = 0.0
-        if self._port is not None and self._state in ("open", "closing"):
-            self._leave_behind()
+        if self._draining is not None and self._state in ("open", "closing"):
+            self._draining.give_up()
 
     # ------------------------------------------------------------------ work
 
@@ -292,8 +273,9 @@ class Runtime:
     ) -> list[Any]:
         """Apply `fn` to every item, at most `limit` at a time; return the results in order.
 
-        A `def` is offloaded, an `async def` or an offloaded function is awaited on the loop. Items
-        are taken from `items` only as places come free. When one fails, the others are cancelled and
+        A `def` is offloaded, an `async def` or an offloaded function is awaited on the loop, and so is
+        what a `def` returns if that can be awaited, as of `lambda url: fetch(session, url)`. Items are
+        taken from `items` only as places come free. When one fails, the others are cancelled and
         awaited, and its error is raised; several errors come as an `ExceptionGroup`.
 
         Args:
@@ -301,15 +283,13 @@ class Runtime:
             items: An iterable or asynchronous iterable; it may be endless only if `fn` raises.
             limit: Items in work at once, at least 1.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise TypeError(f"limit is the number of items in work at once, an int, got {limit!r}")
-        if limit < 1:
-            raise ValueError(f"limit is the number of items in work at once and must be >= 1, got {limit!r}")
+        check_count("limit", limit, least=1, unit="items at once")
         port = self._open_port()
-        apply = fn if is_async(fn) else offload(fn)
-        if isinstance(apply, Offloaded):
-            apply = partial(_apply_on, port, apply)
-        return await bounded_map(apply, items, limit)
+        if isinstance(fn, Offloaded):
+            fn = partial(_apply_on, port, fn)
+        elif not is_async(fn):
+            fn = partial(_apply_and_await, port, offload(fn))
+        return await bounded_map(fn, items, limit)
 
     def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:
         """Run a coroutine beside the request; it is tracked, and drained at close.
@@ -375,23 +355,6 @@ async def _apply_on(port: Port, offloaded: Offloaded[..., Any], item: Any) -> An
     return await offloaded.run_on(port, (item,), {})
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
-    try:
-        loop.call_soon_threadsafe(callback, *args)
-    except RuntimeError:  # closed meanwhile
-        logger.debug("the last worker left after its event loop was closed")
-
-
-def _emptied(port: Port, empty: asyncio.Future[None]) -> None:
-    port.outlet.settle_all()  # the loop may end before it would look by itself
-    if not empty.done():
-        empty.set_result(None)
-
-
-def _check_positive(name: str, value: float | None) -> None:
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number or None, got {value!r}")
-    if not value > 0:
-        raise ValueError(f"{name} must be > 0, got {value!r}")
+async def _apply_and_await(port: Port, offloaded: Offloaded[..., Any], item: Any) -> Any:
+    value = await offloaded.run_on(port, (item,), {})
+    return await value if inspect.isawaitable(value) else value

@@ -241,7 +241,7 @@ class ShieldReason(StrEnum):
     HOLD = "hold"
     """The same, and the loop comes near its target."""
     LATE = "late"
-    """The loop misses its target: as short as helps."""
+    """The loop misses its target: as short as helps, or as a crowd can bear."""
     UNMEASURED = "unmeasured"
     """The same, and no runtime measures a loop: by the number of computing calls."""
     FOREIGN = "foreign"
@@ -334,7 +334,7 @@ class Statistics:
     shield: ShieldStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as nested dicts, lists and numbers, ready for `json.dumps`."""
+        """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""
         return asdict(self)
 
 

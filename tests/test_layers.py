@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = "hybridrt"
 ORDER = (
     "errors",
+    "arguments",
     "placements",
     "values",
     "clock",
@@ -26,6 +27,7 @@ ORDER = (
     "offload",
     "explaining",
     "agents",
+    "draining",
     "runtime",
     "runner",
     "trial",

@@ -6,7 +6,7 @@ Same lock and same rules as `pool`; kept apart because these paths are rare.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
 from typing import TYPE_CHECKING
 
@@ -59,12 +59,22 @@ def _take_queued(pool: Pool) -> list[Call]:
     for call in pool.at_gates:
         assert isinstance(call.place, OrderedDict)
         del call.place[call]
-    taken = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
+    given = [call for worker in pool.crew.workers for call in _unclaimed(worker)]
+    taken = [*given, *pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
     for container in (pool.resolve_lane, pool.at_gates, pool.backlog):
         container.clear()
     pool.queued = 0
     pool.interpreter.starved.pop(pool, None)
     return taken
+
+
+def _unclaimed(worker: Worker) -> Iterator[Call]:
+    """Take back what a worker was given and has not claimed; one that finds nothing ends its stint."""
+    while worker.batch:
+        try:
+            yield worker.batch.popleft()
+        except IndexError:  # the worker was faster
+            return
 
 
 def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
@@ -83,12 +93,8 @@ def break_down(pool: Pool, worker: Worker) -> None:
     dropped = _stop(pool, broken_error, drop_queued=True)
     with patiently(pool.interpreter.lock):
         pool.refusal = broken_error
-        given = list(worker.batch)
-        worker.batch.clear()
-        hired = _cancel(pool, given)
         pool.end_stint_locked(worker)
-    pool.crew.start(hired)
-    for call in dropped + given:
+    for call in dropped:
         call.refuse(broken_error())
 
 

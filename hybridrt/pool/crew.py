@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as stdlib_threads
-from threading import Event, Thread
+from threading import TIMEOUT_MAX, Event, Thread
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -51,7 +51,7 @@ class Crew:
     ) -> None:
         self.max_workers = max_workers
         self.min_workers = min_workers
-        self.idle_timeout = idle_timeout
+        self.idle_timeout = min(idle_timeout, TIMEOUT_MAX)
         self.initializer = initializer
         self.initargs = initargs
         self.ceiling = max_workers
@@ -144,12 +144,17 @@ class Crew:
         return self.stopping() or len(self.workers) > self.ceiling
 
     def stints(self) -> Iterator[Stint]:
-        """Return whoever may run a call now: all workers and errands."""
+        """Return whoever may run a call now, all workers and errands; the lock is held."""
         return itertools.chain(self.workers, self.errands)
 
+    def all_stints(self) -> list[Stint]:
+        """Return the same; to be called without the lock."""
+        with patiently(self.pool.interpreter.lock):
+            return list(self.stints())
+
     def holder_of(self, call: Call) -> Stint | None:
-        """Return whose stint the running call is, if it is not nested in another call."""
-        return next((stint for stint in self.stints() if stint.call is call), None)
+        """Return whose stint the running call is; one that went with another is only its first one's."""
+        return next((stint for stint in self.stints() if stint.runs(call)), None)
 
     def stopping(self) -> bool:
         """Tell whether no more calls can come."""
@@ -197,9 +202,14 @@ class Crew:
         self._join_threads()
 
     def _join_threads(self) -> None:
-        for thread in list(self.threads):
+        for thread in self.all_threads():
             if thread.is_alive():  # one that has not started, or never will, cannot be joined
                 thread.join()
+
+    def all_threads(self) -> list[Thread]:
+        """Return the threads there are; to be called without the lock, which whoever adds one holds."""
+        with patiently(self.pool.interpreter.lock):
+            return list(self.threads)
 
     def _is_empty(self) -> bool:
         # A queued call without a worker waits for a gate or a permit that another pool holds.

@@ -33,10 +33,9 @@ class Errand(Stint):
         begun_ns: When it was begun; valid while the errand is one of its pool's.
     """
 
-    __slots__ = ("batch", "begun_ns", "left", "open")
+    __slots__ = ("batch", "begun_ns", "open")
 
     begun_ns: int
-    left: bool
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +55,8 @@ class Errand(Stint):
         """Say that nobody here knows."""
         return ELSEWHERE
 
-    def leave_behind(self) -> bool:
-        """Return True the first time: an errand holds no thread, but somebody may wait for it."""
-        first, self.left = not self.left, True
-        return first
+    def leave_behind(self) -> None:
+        """Do nothing: an errand holds no thread."""
 
     def takes(self, call: Call) -> bool:
         """Tell whether the errand can begin this call as soon as its own has ended; the lock is held."""
@@ -208,7 +205,7 @@ def begin_locked(errand: Errand, call: Call) -> None:
     pool = call.pool
     call.state, call.place = RUNNING, None
     pool.hold_locked(errand, call)
-    errand.serving, errand.left = True, False
+    errand.serving = True
     errand.call = call
     call.started_ns = errand.begun_ns = pool.crew.wall_ns()
     pool.crew.errands.add(errand)

@@ -15,6 +15,7 @@ from concurrent.futures import thread as stdlib_threads
 from contextvars import copy_context
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
+from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
@@ -32,7 +33,7 @@ from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
 from hybridrt.values import PolicyName, Statistics
 
-__all__ = ["AdaptiveThreadPoolExecutor", "check_choice", "default_max_workers"]
+__all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -81,8 +82,12 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         queue_max: Queued calls at most, at least 1; None for no bound. `submit` then raises `QueueFullError`.
         context: "copy" runs each call in a copy of the submitter's context variables, "none" in
             the thread's own. None: "none" with an initializer, whose state a copy would hide.
-        idle_timeout: Seconds a thread waits for a call before it leaves.
+        idle_timeout: Seconds a thread waits for a call before it leaves; `math.inf` for ever.
         hooks: What to tell about calls and threads.
+        measure: Whether calls are measured. False leaves nothing to be governed by: calls start in the order
+            of submission, those that compute like any other, no class is learned, and none goes to an
+            isolate over the loop. The same for all with `HYBRIDRT_MEASURE=0` in the environment when the
+            executor is made.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -104,24 +109,27 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         context: Literal["copy", "none"] | None = None,
         idle_timeout: float = 10.0,
         hooks: Hooks | None = None,
+        measure: bool = True,
     ) -> None:
+        check_count("min_workers", min_workers, least=0)
         if max_workers is None:
             max_workers = max(min_workers, default_max_workers())
-        for name, value in (("max_workers", max_workers), ("min_workers", min_workers)):
-            if not isinstance(value, int):
-                raise TypeError(f"{name} must be an int, got {value!r}")
+        if not isinstance(max_workers, int):
+            raise TypeError(f"max_workers must be an int, got {max_workers!r}")
         if max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        _check_range("min_workers", min_workers, 0, max_workers)
+        if min_workers > max_workers:
+            raise ValueError(f"min_workers must be at most max_workers ({max_workers}), got {min_workers}")
         if hooks is not None and not isinstance(hooks, Hooks):
             raise TypeError(f"hooks must be Hooks(...) or None, got {hooks!r}")
         check_choice("policy", policy, get_args(PolicyName))
         check_choice("context", context, ("copy", "none", None))
-        if queue_max is not None:
-            _check_range("queue_max", queue_max, 1, None)
-        _check_range("idle_timeout", idle_timeout, 0, None)
+        check_count("queue_max", queue_max, least=1, optional=True)
+        check_seconds("idle_timeout", idle_timeout)
+        check_flag("measure", measure)
+        measures = measure and os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
         # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
         self._policy_name: PolicyName = policy
         self._copies_context = (context or ("none" if initializer else "copy")) == "copy"
@@ -140,7 +148,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             capacity=shared.permits.capacity,
             cores=shared.cores,
         )
-        admission, law = _admission(policy, max_workers)
+        admission, law = _admission(policy, in_order=max_workers == 1 or not measures)
         self._pool = Pool(
             interpreter=shared,
             admission=admission,
@@ -149,7 +157,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             queue_max=queue_max,
             crew=crew,
             hooks=HookRunner(hooks),
-            measures=_measures(),
+            measures=measures,
         )
         self._finalizer = weakref.finalize(self, _drain_orphan, self._pool)
         self._finalizer.atexit = False
@@ -218,18 +226,13 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         return self._pool.refusal is not None
 
 
-def _admission(policy: PolicyName, max_workers: int) -> tuple[Admission, Policy]:
+def _admission(policy: PolicyName, *, in_order: bool) -> tuple[Admission, Policy]:
     """Return queue discipline and law: with one worker, order is what users rely on."""
     if policy == "paper":
         return FifoAdmission(), PaperPolicy()
-    if max_workers == 1 or not _measures():
+    if in_order:
         return FifoAdmission(), DemandPolicy()
     return LaneAdmission(shared.permits), DemandPolicy()
-
-
-def _measures() -> bool:
-    """Tell whether calls are measured; without it nothing can be governed."""
-    return os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
 
 
 def _drain_orphan(pool: Pool) -> None:
@@ -244,17 +247,3 @@ def _drain_orphan(pool: Pool) -> None:
 
 def _shut_down_error() -> BaseException:
     return RuntimeError("cannot schedule new futures after shutdown")
-
-
-def _check_range(name: str, value: float, least: float, most: float | None) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
-    if value < least or (most is not None and value > most):
-        bound = f">= {least}" if most is None else f"between {least} and {most} (max_workers)"
-        raise ValueError(f"{name} must be {bound}, got {value!r}")
-
-
-def check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    """Raise a `ValueError` that lists the choices there are, if `value` is none of them."""
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")

@@ -155,7 +155,7 @@ class Governor:
                 return
             try:
                 wait = self.turn()
-            except Exception as error:
+            except BaseException as error:  # whatever it is: without a governor calls must go on
                 self._fail(error)
                 return
 
@@ -246,9 +246,9 @@ class Governor:
         """
         process_cpu = process_cpu_ns - self.process_cpu_ns
         self.process_cpu_ns = process_cpu_ns
-        pools = list(self.interpreter.pools)
         hired: list[Worker] = []
         with patiently(self.interpreter.lock):
+            pools = list(self.interpreter.pools)
             look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
             self._measure(look)
             changed = False
@@ -266,7 +266,7 @@ class Governor:
         self._was_prompt = prompt
         start(hired)
         for worker in look.holding:
-            worker.release()
+            worker.release(quick=True)
         self.hand_over(look.late)
         self.interpreter.shield.step(now_ns, pools, gil_taken=active and slept and not prompt)
         return self._nap(active, resting, TICK_NS if changed or hired else longest)

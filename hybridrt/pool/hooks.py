@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,11 +27,20 @@ class Hooks:
             after `started`. A call that is withdrawn from the queue (cancelled, too late, dropped at close)
             has no more events; the statistics count it. It never sees arguments or results. Costs a few
             microseconds a call.
+
+    Raises:
+        TypeError: One of them is no function, or an asynchronous one.
     """
 
     on_thread_start: Callable[[], object] | None = None
     on_thread_stop: Callable[[], object] | None = None
     on_event: Callable[[CallEvent], object] | None = None
+
+    def __post_init__(self) -> None:
+        for name in Hooks.__slots__:
+            hook = getattr(self, name)
+            if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+                raise TypeError(f"{name} must be a synchronous function or None, got {hook!r}")
 
 
 class HookRunner:

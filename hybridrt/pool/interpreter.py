@@ -71,6 +71,16 @@ class Interpreter:
         for pool in list(self.pools):
             pool.start_clean()
 
+    def add_pool(self, pool: Pool) -> None:
+        """Govern a pool, too, for as long as it lives."""
+        with patiently(self.lock):  # the governor may just be looking at all of them
+            self.pools.add(pool)
+
+    def all_pools(self) -> list[Pool]:
+        """Return the pools there are; to be called without the lock."""
+        with patiently(self.lock):
+            return list(self.pools)
+
 
 shared = Interpreter(switch=SystemSwitch() if shield_wanted() else None)
 

@@ -91,7 +91,7 @@ class Pool:
         self.queue_room = (1 << 62) if queue_max is None else queue_max
         self.start_clean()
         crew.join_pool(self)
-        interpreter.pools.add(self)
+        interpreter.add_pool(self)
 
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
@@ -284,7 +284,7 @@ class Pool:
         else:
             self.hold_locked(worker, call)
         batch.append(call)
-        if call.permit and call.profile.batch > 1 and self.queued and not call.gates:
+        if call.permit and call.profile.batch > 1 and self.queued and call.quick and not call.gates:
             self._extend(batch, call)
         worker.open_stint()
 

@@ -50,12 +50,16 @@ class Stint:
         call = self.call  # read once: a worker begins and ends a call without the lock
         return () if call is None else (call,)
 
+    def runs(self, call: Call) -> bool:
+        """Tell whether it is this call's stint."""
+        return self.call is call
+
     def position(self) -> str:
         """Say where the call stands."""
         raise NotImplementedError
 
-    def leave_behind(self) -> bool:
-        """Let the interpreter exit without waiting for the call; return whether it would have waited."""
+    def leave_behind(self) -> None:
+        """Let the interpreter exit without waiting for the call."""
         raise NotImplementedError
 
     def cpu_so_far(self) -> int | None:

@@ -61,6 +61,7 @@ class Worker(Stint):
         bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
         batch: The calls of the stint that have not been claimed yet.
         held: Calls of the batch that have ended and are to be delivered together.
+        outer: Calls that wait for `call`, which the thread runs for them; the innermost first.
         cpu_start_ns: The thread's CPU time when its call began.
         probe: The thread's clocks, readable from outside; None before the thread runs.
         sample: What the governor saw last; its own.
@@ -68,7 +69,7 @@ class Worker(Stint):
 
     __slots__ = (
         "__weakref__", "asleep", "batch", "bell", "cpu_start_ns", "crew", "held", "nested_cpu_ns",
-        "nested_wall_ns", "pool", "probe", "sample", "thread",
+        "nested_wall_ns", "outer", "pool", "probe", "sample", "thread",
     )  # fmt: skip
 
     def __init__(self, crew: Crew, name: str) -> None:
@@ -78,6 +79,7 @@ class Worker(Stint):
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
         self.held: deque[Call] = deque()
+        self.outer: tuple[Call, ...] = ()
         self.asleep = False
         self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
         self.probe: ThreadProbe | None = None
@@ -121,9 +123,24 @@ class Worker(Stint):
             self.thread.start()
             stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
 
-    def leave_behind(self) -> bool:
-        """Let the interpreter exit without waiting for this thread; return whether it would have waited."""
-        return stdlib_threads._threads_queues.pop(self.thread, None) is not None  # type: ignore[attr-defined]
+    def leave_behind(self) -> None:
+        """Let the interpreter exit without waiting for this thread."""
+        stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
+
+    def calls(self) -> tuple[Call, ...]:
+        """Return the call that runs now, and those that wait for it in the same thread.
+
+        The thread sets `outer` before `call` on the way in, and `call` before `outer` on the way out. So
+        whoever finds the same call before and after has read what waits for it.
+        """
+        while True:
+            call, outer = self.call, self.outer
+            if call is self.call:
+                return outer if call is None or call in outer else (call, *outer)
+
+    def runs(self, call: Call) -> bool:
+        """Tell whether the call runs here, or waits for one that does."""
+        return self.call is call or call in self.outer
 
     def cpu_so_far(self) -> int | None:
         """Return the CPU nanoseconds of the call that runs; None where threads have no readable clock."""
@@ -283,11 +300,17 @@ class Worker(Stint):
         finally:
             self.release()
 
-    def release(self) -> None:
-        """Deliver the calls of the batch that have ended; from any thread, without the lock."""
+    def release(self, *, quick: bool = False) -> None:
+        """Deliver the calls of the batch that have ended; from any thread, without the lock.
+
+        With `quick`, only up to the first whose delivery runs code of the user, which got a callback after
+        the batch was made: that is for the worker to do.
+        """
         held = self.held
         while held:
             try:
+                if quick and not held[0].quick:
+                    return
                 call = held.popleft()
             except IndexError:  # another thread was faster
                 return
@@ -299,7 +322,11 @@ class Worker(Stint):
             return
         wall, cpu = self.crew.wall_ns, self.crew.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()
+        outer = self.outer
+        if self.call is not None:
+            self.outer = (self.call, *outer)
         self._execute(call)
+        self.outer = outer
         self.nested_wall_ns, self.nested_cpu_ns = nested_wall + wall(), nested_cpu + cpu()
         finish_helped(self.pool, call)
         call.deliver()

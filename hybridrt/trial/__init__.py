@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from hybridrt.arguments import check_count
 from hybridrt.observe.naming import function_name, unwrap
 from hybridrt.offload import Offloaded, offload
 from hybridrt.runner import run
@@ -65,7 +66,7 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
         >>> [row.where for row in found.rows]
         ['inline', 'thread', 'isolate']
     """
-    _check_calls(calls)
+    check_count("calls", calls, least=1, optional=True)
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(
             "trial runs an event loop of its own and was called from a running one; "
@@ -88,15 +89,6 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
         )
         # asyncio's loop: uvloop's timers count milliseconds, which is the beat that the loop is watched with.
         return run(trying, loop="asyncio", shutdown_timeout=_PATIENCE)
-
-
-def _check_calls(calls: object) -> None:
-    if calls is None:
-        return
-    if isinstance(calls, bool) or not isinstance(calls, int):
-        raise TypeError(f"calls is a number of calls, an int or None, got {calls!r}")
-    if calls < 1:
-        raise ValueError(f"calls must be at least 1 or None, got {calls}")
 
 
 class _Inline:

@@ -70,7 +70,7 @@ class Trial:
     verdict: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as nested dicts, lists and numbers, ready for `json.dumps`."""
+        """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""
         return asdict(self)
 
     def __str__(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from io import StringIO
+from typing import Any
 
 import pytest
 
@@ -102,6 +103,12 @@ def test_a_wrong_number_of_calls_is_refused(calls: int, error: type[Exception]) 
     with pytest.raises(error, match=r"calls .* got"):
         trial(functions.note, calls=calls)
     assert not functions.calls
+
+
+@pytest.mark.parametrize("fn", [None, "json:loads"])
+def test_what_is_no_function_is_refused(fn: Any) -> None:
+    with pytest.raises(TypeError, match=f"needs a synchronous function, got {fn!r}"):
+        trial(fn)
 
 
 def test_a_coroutine_function_is_refused() -> None:

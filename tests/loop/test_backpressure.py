@@ -121,7 +121,7 @@ async def test_a_thousand_awaits_get_through_a_queue_of_one() -> None:
 
 def test_a_queue_without_room_is_refused() -> None:
     """With `queue_max=0` an awaited call would wait for space that never comes."""
-    with pytest.raises(ValueError, match="queue_max must be >= 1, got 0"):
+    with pytest.raises(ValueError, match="queue_max must be an int >= 1 or None, got 0"):
         Runtime(queue_max=0)
 
 

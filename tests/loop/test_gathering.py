@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from hybridrt import Runtime
+from hybridrt import Runtime, RuntimeClosedError
+from hybridrt.loop import outlet
 from hybridrt.loop.outlet import GATHER, LONG_NS, Outlet
 from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
+from .support import Gate, eventually
 from .test_completions import Ended, Loop
 
 
@@ -252,6 +254,19 @@ def test_nothing_is_left_behind_by_threads_beside_a_loop_that_gathers() -> None:
     assert len(stage.settled) == 80
 
 
+def test_what_raises_while_it_is_settled_does_not_keep_back_the_others(stage: Stage) -> None:
+    def strike() -> None:
+        raise KeyboardInterrupt
+
+    for call in (stage.crowded(), stage.crowded(strike), stage.crowded(), stage.crowded()):
+        stage.outlet.put(call)
+    with pytest.raises(KeyboardInterrupt):
+        stage.loop.turn()
+    assert len(stage.settled) == 2
+    stage.loop.turn()
+    assert len(stage.settled) == 4
+
+
 def _spin(number: int) -> int:
     sum(range(20_000))
     return number
@@ -268,3 +283,23 @@ async def test_all_calls_of_a_crowd_are_settled_when_the_runtime_has_closed() ->
         crowd = [asyncio.ensure_future(runtime.offload(_spin, number)) for number in range(400)]
         await asyncio.sleep(0)
     assert all(task.done() for task in crowd)
+
+
+async def test_what_was_gathered_is_settled_before_a_close_that_waits_for_nothing_returns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outlet, "GATHER", 1e9)
+    monkeypatch.setattr(outlet, "LONG_NS", 0)
+    async with Gate() as gate:
+        runtime = Runtime(max_workers=2, shutdown_timeout=0.0)
+        async with runtime:
+            await runtime.offload(abs, -1)  # from now on calls are gathered for ever
+            stuck = asyncio.ensure_future(runtime.offload(gate, 2))
+            await gate.entered()
+            ended = asyncio.ensure_future(runtime.offload(abs, -3))
+            await eventually(lambda: outlet.outlet_of(asyncio.get_running_loop())._done)
+            assert not ended.done()
+        assert (ended.done(), stuck.done()) == (True, True)
+        assert await ended == 3
+        with pytest.raises(RuntimeClosedError):
+            await stuck

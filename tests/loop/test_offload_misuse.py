@@ -99,6 +99,7 @@ REFUSED = {
     **{name: (fn, "coroutine function") for name, fn in COROUTINE_FUNCTIONS.items()},
     "generator function": (generator_function, r"generator function .*return a list"),
     "number": (5, "offload needs a synchronous function, got 5"),
+    "nothing": (None, "offload needs a synchronous function, got None"),
 }
 
 

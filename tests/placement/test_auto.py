@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
@@ -133,6 +135,28 @@ async def test_now_and_then_carrying_is_tried_again(holding: Work, isolates: Iso
     await learn(fn, "abc", calls=8 * AGAIN)
     assert isolates.calls > tried
     assert standing(fn).where == "isolate"
+
+
+async def test_the_time_of_a_call_that_is_made_again_in_a_thread_runs_from_its_beginning(
+    holding: Work, isolates: Isolates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, fn = asyncio.get_running_loop(), pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 8)
+    assert standing(fn).where == "isolate"
+    isolates.loses = "it is a lambda"
+    delays: list[float] = []
+
+    def note(delay: float, callback: Callable[..., object], *args: object) -> asyncio.TimerHandle:
+        if getattr(callback, "__name__", "") == "expire":
+            delays.append(delay)
+            time.sleep(0.002)  # uvloop's clock has milliseconds
+        return arm(delay, callback, *args)
+
+    arm = loop.call_later
+    monkeypatch.setattr(loop, "call_later", note)
+    await fn.options(timeout=3600.0)("abc")
+    first, again = delays
+    assert again < first
 
 
 async def test_a_function_that_cannot_be_carried_stays_in_threads_and_says_why(

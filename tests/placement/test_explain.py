@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,29 @@ async def test_a_function_that_was_never_called_has_no_costs(clock: ManualClock)
     told = explain(offload(never))
     assert (told.calls, told.wall, told.thread, told.isolate) == (0, None, None, None)
     assert told.advice == "It has not been called yet, so nothing is known."
+
+
+@pytest.mark.parametrize(
+    ("options", "where", "reason"),
+    [
+        ({"pure": True}, "thread", PlacementReason.LEARNING),
+        ({"pure": True, "where": "thread"}, "thread", PlacementReason.FORCED),
+        ({"where": "thread"}, "thread", PlacementReason.FORCED),
+        ({"where": "inline"}, "inline", PlacementReason.FORCED),
+        ({"pure": True, "where": "isolate"}, "isolate", PlacementReason.FORCED),
+    ],
+)
+def test_before_the_first_call_it_says_where_that_will_run(
+    options: dict[str, Any], where: str, reason: PlacementReason
+) -> None:
+    told = explain(offload(**options)(len))
+    assert (told.where, told.reason, told.pure) == (where, reason, options.get("pure", False))
+
+
+@pytest.mark.parametrize("fn", ["json:loads", 5, None])
+def test_what_is_no_function_cannot_be_explained(fn: Any) -> None:
+    with pytest.raises(TypeError, match=f"explain needs the function itself, got {fn!r}"):
+        explain(fn)
 
 
 async def test_a_function_that_holds_the_gil_is_told_to_become_pure(clock: ManualClock) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -11,7 +15,7 @@ from hybridrt.pool.gates import Gate
 from hybridrt.pool.permits import NONE, SHORT
 from hybridrt.values import Kind
 
-from .support import Stage
+from .support import Stage, make_call, make_pool, until
 
 
 @pytest.fixture
@@ -105,3 +109,65 @@ def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Sta
     call.in_waiting_lane = True
     stage.pool.requeue_locked(call)
     assert (call.state, call.permit, call.in_waiting_lane) == (QUEUED, NONE, False)
+
+
+# ---------------------------------------------------------------------- what ended is released early
+
+
+def test_the_governor_releases_what_ended_up_to_a_call_with_a_callback_of_somebody(stage: Stage) -> None:
+    worker = stage.pool.crew.hire()
+    told: list[str] = []
+    _, second, _ = calls = [make_call(stage.pool, len, "") for _ in range(3)]
+    second.add_done_callback(lambda _: told.append("second"))
+    worker.held.extend(calls)
+    worker.release(quick=True)
+    assert ([call.done() for call in calls], told) == ([True, False, False], [])
+    worker.release()
+    assert ([call.done() for call in calls], told) == ([True, True, True], ["second"])
+
+
+# ---------------------------------------------------------------------- looking at all there are
+
+
+class Interrupted(WeakSet[Any]):
+    """A set that others try to add to in the middle of being looked at."""
+
+    def __init__(self, add: Callable[[], object]) -> None:
+        super().__init__()
+        self._add = add
+
+    def __iter__(self) -> Iterator[Any]:
+        for number, found in enumerate(super().__iter__()):
+            if number == 0:
+                adding = threading.Thread(target=self._add, daemon=True)
+                adding.start()
+                adding.join(0.05)  # it ends at once, unless it waits for the lock
+            yield found
+
+
+def test_a_thread_that_is_hired_while_all_are_looked_at_waits_for_that(stage: Stage) -> None:
+    crew = stage.pool.crew
+
+    def hire() -> None:
+        with stage.interpreter.lock:
+            hired.append(crew.hire())
+
+    hired: list[object] = []
+    crew.threads = Interrupted(hire)
+    kept = [crew.hire(), crew.hire()]
+    assert len(crew.all_threads()) == len(kept)
+    until(lambda: hired, "the third is hired")
+
+
+@pytest.mark.parametrize("look", ["statistics", "governor"])
+def test_a_pool_that_is_made_while_all_are_looked_at_waits_for_that(stage: Stage, look: str) -> None:
+    interpreter = stage.interpreter
+    made: list[object] = []
+    pools = [stage.pool, stage.add_pool()]
+    interpreter.pools = Interrupted(lambda: made.append(make_pool(interpreter)))
+    interpreter.pools.update(pools)
+    if look == "governor":
+        interpreter.governor.step(stage.clock.now_ns, 0, prompt=True)
+    else:
+        assert len(interpreter.all_pools()) == len(pools)
+    until(lambda: made, "the third is made")

@@ -7,6 +7,7 @@ all of them are there.
 from __future__ import annotations
 
 import hashlib
+import math
 import threading
 import time
 import zlib
@@ -18,7 +19,7 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, Kind
 
 from .conftest import Make
-from .support import DEADLINE, Meeting, compute
+from .support import DEADLINE, Meeting, compute, until
 
 
 class Counted:
@@ -264,11 +265,21 @@ def test_with_one_worker_order_is_kept_and_lanes_are_not_asked(make: Make, meeti
     assert order == list(range(50))
 
 
+@pytest.mark.parametrize("timeout", [math.inf, 1e300])
+def test_an_idle_timeout_may_be_as_long_as_one_likes(make: Make, timeout: float) -> None:
+    executor = make(min_workers=0, idle_timeout=timeout)
+    for number in range(2):
+        assert executor.submit(abs, -number).result(DEADLINE) == number
+        until(lambda: executor._pool.crew.idle, "the worker parks")
+
+
+@pytest.mark.parametrize("by", ["argument", "environment"])
 def test_unmeasured_an_executor_runs_calls_in_their_order_without_lanes(
-    make: Make, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
+    make: Make, monkeypatch: pytest.MonkeyPatch, meeting: Meeting, by: str
 ) -> None:
-    monkeypatch.setenv("HYBRIDRT_MEASURE", "0")
-    executor: AdaptiveThreadPoolExecutor = make(8)
+    if by == "environment":
+        monkeypatch.setenv("HYBRIDRT_MEASURE", "0")
+    executor: AdaptiveThreadPoolExecutor = make(8, measure=by == "environment")
     futures = [executor.submit(meeting, number) for number in range(8)]
     meeting.wait_for(8)
     meeting.end()

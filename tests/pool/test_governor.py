@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -232,6 +233,20 @@ def test_a_governor_that_failed_is_not_started_again(private: Interpreter, make_
     thread.join(DEADLINE)
     submit(pool, named("second")).result(DEADLINE)
     assert private.governor._thread is thread
+
+
+@pytest.mark.parametrize("error", [SystemExit("quit"), asyncio.CancelledError()])
+def test_nothing_that_is_raised_ends_it_in_silence(
+    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: Any) -> bool:
+        raise error
+
+    monkeypatch.setattr(governor_module, "sample_pool", fail)
+    submit(make_private(), named("one")).result(DEADLINE)
+    until(lambda: private.governor.error, "the governor fails")
+    assert private.governor.error == repr(error)
+    assert private.permits.lifted
 
 
 def test_the_failure_is_logged_once(

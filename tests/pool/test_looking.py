@@ -382,11 +382,12 @@ def test_a_call_with_a_gate_does_not_go_in_a_batch(stage: Stage) -> None:
     assert gated not in stage.running()
 
 
-def test_a_call_with_a_callback_of_somebody_does_not_go_in_a_batch(stage: Stage) -> None:
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_call_with_a_callback_of_somebody_does_not_go_in_a_batch(stage: Stage, which: int) -> None:
     fn = stage.learn(Kind.SHORT)
     stage.pool.profiles.of(fn).batch = 4
     blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
-    first, second = stage.push_many(2, fn)
-    second.add_done_callback(print)
+    first, _ = calls = stage.push_many(2, fn)
+    calls[which].add_done_callback(print)
     stage.end(blocker)
     assert not stage.worker_of(first).batch

@@ -234,25 +234,32 @@ def test_a_loop_may_end_without_closing_what_install_made() -> None:
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_workers": 0}, ValueError, "max_workers must be greater than 0"),
     ({"max_workers": -1}, ValueError, "max_workers must be greater than 0"),
-    ({"min_workers": -1}, ValueError, "min_workers must be between 0 and"),
-    ({"min_workers": 3, "max_workers": 2}, ValueError, "min_workers must be between 0 and 2"),
+    ({"min_workers": -1}, ValueError, "min_workers must be an int >= 0, got -1"),
+    ({"min_workers": "2"}, TypeError, "min_workers must be an int >= 0, got '2'"),
+    ({"min_workers": 3, "max_workers": 2}, ValueError, r"at most max_workers \(2\), got 3"),
     ({"max_workers": "4"}, TypeError, "max_workers must be an int, got '4'"),
     ({"max_workers": 2.5}, TypeError, "max_workers must be an int, got 2.5"),
-    ({"min_workers": 0.5}, TypeError, "min_workers must be an int, got 0.5"),
+    ({"min_workers": 0.5}, TypeError, "min_workers must be an int >= 0, got 0.5"),
     ({"shield": "no"}, TypeError, "shield must be True or False, got 'no'"),
     ({"govern_anyio": 1}, TypeError, "govern_anyio must be True or False, got 1"),
+    ({"measure": None}, TypeError, "measure must be True or False, got None"),
     ({"hooks": print}, TypeError, r"hooks must be Hooks\(...\) or None, got <built-in"),
     ({"policy": "magic"}, ValueError, "policy must be one of 'demand', 'paper', got 'magic'"),
-    ({"queue_max": -1}, ValueError, "queue_max must be >= 1, got -1"),
-    ({"background_max": 0}, ValueError, "background_max must be > 0, got 0"),
-    ({"background_max": "1"}, TypeError, "background_max must be a number"),
-    ({"shutdown_timeout": -1}, ValueError, "shutdown_timeout is in seconds and must be >= 0, got -1"),
+    ({"queue_max": -1}, ValueError, "queue_max must be an int >= 1 or None, got -1"),
+    ({"queue_max": math.nan}, TypeError, "queue_max must be an int >= 1 or None, got nan"),
+    ({"background_max": 0}, ValueError, "background_max must be an int >= 1, got 0"),
+    ({"background_max": "1"}, TypeError, "background_max must be an int >= 1, got '1'"),
+    ({"background_max": None}, TypeError, "background_max must be an int >= 1, got None"),
+    ({"shutdown_timeout": -1}, ValueError, "is in seconds and must be a number >= 0, got -1"),
     ({"shutdown_timeout": math.nan}, ValueError, "shutdown_timeout is in seconds"),
     ({"shutdown_timeout": "5"}, TypeError, "shutdown_timeout is in seconds"),
     ({"shutdown_timeout": None}, TypeError, "shutdown_timeout is in seconds"),
-    ({"loop_delay_target": 0}, ValueError, "loop_delay_target must be > 0, got 0"),
-    ({"memory_max": -5}, ValueError, "memory_max must be > 0, got -5"),
-    ({"idle_timeout": -1}, ValueError, "idle_timeout must be >= 0, got -1"),
+    ({"loop_delay_target": 0}, ValueError, "is in seconds and must be a number > 0, got 0"),
+    ({"loop_delay_target": None}, TypeError, "loop_delay_target is in seconds and must be a number > 0"),
+    ({"memory_max": -5}, ValueError, "is in bytes and must be an int >= 1 or None, got -5"),
+    ({"memory_max": 5e8}, TypeError, "is in bytes and must be an int >= 1 or None, got 500000000.0"),
+    ({"idle_timeout": -1}, ValueError, "idle_timeout is in seconds and must be a number >= 0, got -1"),
+    ({"idle_timeout": math.nan}, ValueError, "idle_timeout is in seconds"),
     ({"worker_max": 1}, TypeError, "worker_max"),
 ]
 
@@ -261,6 +268,10 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_a_wrong_argument_is_told_at_once(options: dict[str, Any], error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=text):
         Runtime(**options)
+
+
+def test_more_threads_may_stay_than_the_default_limit_has() -> None:
+    assert Runtime(min_workers=300).statistics().max_workers == 300
 
 
 def test_a_memory_budget_lowers_the_number_of_threads() -> None:

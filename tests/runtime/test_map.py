@@ -276,8 +276,24 @@ async def test_an_asynchronous_iterator_is_never_asked_twice_at_a_time() -> None
 )
 async def test_a_wrong_limit_is_told_at_once(limit: Any, error: type[Exception]) -> None:
     async with Runtime() as runtime:
-        with pytest.raises(error, match=r"limit is the number of items in work at once.* got "):
+        with pytest.raises(error, match=r"limit is in items at once and must be an int >= 1, got "):
             await runtime.map(abs, [1], limit=limit)
+
+
+async def test_what_a_function_returns_to_be_awaited_is_awaited_on_the_loop() -> None:
+    async def add(number: int, more: int) -> int:
+        assert asyncio.get_running_loop() is loop
+        return number + more
+
+    loop = asyncio.get_running_loop()
+    async with Runtime() as runtime:
+        assert await runtime.map(lambda number: add(number, 10), [1, 2, 3]) == [11, 12, 13]
+
+
+async def test_nothing_is_no_function() -> None:
+    async with Runtime() as runtime:
+        with pytest.raises(TypeError, match="offload needs a synchronous function, got None"):
+            await runtime.map(None, [1])  # type: ignore[call-overload]
 
 
 async def test_a_generator_function_is_refused() -> None:

@@ -1,0 +1,108 @@
+"""The end of a runtime's calls: they get their time, and what is left then is given up and named.
+
+Works on the loop of the runtime. Calls of other loops, and of no loop, may run in the same pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from hybridrt.errors import RuntimeClosedError
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.port import Port
+from hybridrt.pool.call import Call
+from hybridrt.pool.closing import close, closed_error
+from hybridrt.pool.stint import Stint
+
+__all__ = ["Draining"]
+
+logger = logging.getLogger("hybridrt")
+
+LAST_STEP = 0.1
+"""Seconds that a thread has to end in after it has said that it is about to, and to say which call it has
+taken; either takes microseconds."""
+BETWEEN_LOOKS = 0.001
+"""Seconds between two looks at a thread that has taken a call and has not said so."""
+
+
+class Draining:
+    """Ends the calls of one runtime.
+
+    Args:
+        port: Where they run.
+    """
+
+    def __init__(self, port: Port) -> None:
+        self._port = port
+        self._given_up: set[Call] = set()
+
+    async def wait(self, timeout: float) -> None:
+        """Take no more calls, and wait for those there are, and for their threads."""
+        loop, crew = self._port.loop, self._port.pool.crew
+        empty = loop.create_future()
+        close(self._port.pool, closed_error, cancel_queued=False)
+        crew.when_empty(lambda: _call_soon(loop, self._emptied, empty))
+        await asyncio.wait({empty}, timeout=timeout)
+        if empty.done():
+            for thread in crew.all_threads():
+                if thread.is_alive():
+                    thread.join(LAST_STEP)
+
+    def _emptied(self, empty: asyncio.Future[None]) -> None:
+        self._port.outlet.settle_all()  # the loop may end before it would look by itself
+        if not empty.done():
+            empty.set_result(None)
+
+    async def give_up_all(self) -> None:
+        """Give up what is left, and let whoever awaits it hear of that before the loop may end, too.
+
+        A worker that has claimed a call and one that idles look alike:
+
+            1. A worker takes a call out of its batch; it does not hold the GIL then, or has no core.
+            2. We take back what is queued or unclaimed and give up what runs. That call is neither.
+            3. The worker says what it runs, and runs it.
+
+        So as long as a stint is open and shows no call, we look again.
+        """
+        self.give_up()
+        loop, crew = self._port.loop, self._port.pool.crew
+        until = loop.time() + LAST_STEP
+        while any(stint.serving and not stint.calls() for stint in crew.all_stints()) and loop.time() < until:
+            await asyncio.sleep(BETWEEN_LOOKS)
+            self.give_up()
+        self._port.outlet.settle_all()
+        await asyncio.sleep(0)
+
+    def give_up(self) -> None:
+        """Fail what is queued, give up what runs, and say what that is."""
+        close(self._port.pool, closed_error, cancel_queued=True)
+        for stint in self._port.pool.crew.all_stints():
+            stint.leave_behind()
+            for call in stint.calls():
+                if call not in self._given_up:
+                    self._given_up.add(call)
+                    self._give_up(call, stint)
+
+    def _give_up(self, call: Call, stint: Stint) -> None:
+        age = (call.pool.crew.wall_ns() - call.started_ns) / 1e9
+        logger.warning(
+            "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
+            call.profile.name, age, stint.position(), stint.bearer,
+        )  # fmt: skip
+        if not isinstance(call, LoopCall):
+            return
+        error = RuntimeClosedError(f"the runtime closed while {call.profile.name} ran")
+        if call.get_loop() is self._port.loop:
+            call.give_up(error)
+        else:
+            _call_soon(call.get_loop(), call.give_up, error)
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, *args)
+    except RuntimeError:  # closed meanwhile
+        logger.debug("a call ended after its event loop was closed")
