@@ -1,7 +1,8 @@
 """What the host gives this process: usable cores, memory, and whether there is a GIL.
 
 Affinity and cgroup quota count, not the host's cores: a container with half a core has half a
-core. A source that the platform lacks is skipped, never guessed.
+core. A source that the platform lacks, or that cannot be read now, is skipped, never guessed: a process
+at its limit of open files can open none, and under systemd's `ProcSubset=pid` there is no /proc/meminfo.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 try:  # not at the first question: a fork in the middle of an import leaves its lock to the child
@@ -26,6 +28,8 @@ _MEMORY_FILES = (
     ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes", "memory/memory.stat"),
 )
 """Use, limit and details of a cgroup, version 2 and version 1."""
+UNKNOWN_MEMORY = 1 << 30
+"""What a host is taken to have that does not tell: what 256 threads are reckoned with. Not measured."""
 
 
 def gil_enabled() -> bool:
@@ -64,7 +68,10 @@ def cpu_quota(cgroup: Path = _CGROUP) -> float | None:
 
 
 def memory_limit(cgroup: Path = _CGROUP) -> int:
-    """Return the bytes this process may use: the cgroup limit, or the host's memory."""
+    """Return the bytes this process may use: the cgroup limit, or the host's memory.
+
+    Always a number, because pools are made by it: 1 GiB where nobody can tell.
+    """
     total, _ = _memory()
     for name in ("memory.max", "memory/memory.limit_in_bytes"):
         words = _words(cgroup / name)
@@ -73,27 +80,38 @@ def memory_limit(cgroup: Path = _CGROUP) -> int:
     return total
 
 
-def memory_share(cgroup: Path = _CGROUP) -> float:
+def memory_share(cgroup: Path = _CGROUP) -> float | None:
     """Return the share of memory in use, of the host's or of the cgroup's limit, whichever is scarcer.
 
-    What the kernel would drop at once, the page cache, does not count as used.
+    What the kernel would drop at once, the page cache, does not count as used. What cannot be read counts
+    for nothing; None if neither can.
     """
     total, available = _memory()
-    share = 1.0 - available / total
+    share = None if available is None else 1.0 - available / total
     for current, limit, stat in _MEMORY_FILES:
         used, most = _words(cgroup / current), _words(cgroup / limit)
         if used and most and used[0].isdigit() and most[0].isdigit() and 0 < int(most[0]) < total:
-            return max(share, (int(used[0]) - _droppable(cgroup / stat)) / int(most[0]))
+            own = (int(used[0]) - _droppable(cgroup / stat)) / int(most[0])
+            return own if share is None else max(share, own)
     return share
 
 
-def _memory() -> tuple[int, int]:
-    """Return the bytes of memory of the host, and those available; all, where nobody can tell."""
-    if not HAS_PSUTIL:
+def _memory() -> tuple[int, int | None]:
+    """Return the bytes of memory of the host, and those available, if that is known."""
+    if HAS_PSUTIL:
+        with suppress(OSError, LookupError, ValueError):  # it has no file, or one without what it looks for
+            memory = psutil.virtual_memory()
+            return memory.total, memory.available
+    return _physical_memory(), None
+
+
+def _physical_memory() -> int:
+    """Return the bytes of memory of the host, without opening a file."""
+    try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return total, total
-    memory = psutil.virtual_memory()
-    return memory.total, memory.available
+    except (AttributeError, OSError, ValueError):  # not on Windows, and not by these names everywhere
+        return UNKNOWN_MEMORY
+    return total if total > 0 else UNKNOWN_MEMORY
 
 
 def _droppable(stat: Path) -> int:

@@ -139,6 +139,15 @@ def test_short_memory_leaves_room_for_one_isolate(monkeypatch: pytest.MonkeyPatc
     assert Crew(WorkerProcess, "processes").gate.limit == 1
 
 
+def test_where_nobody_can_tell_what_memory_is_free_isolates_may_take_a_part_of_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crew, "memory_share", lambda: None)
+    monkeypatch.setattr(crew, "memory_limit", lambda: 2 * int(WorkerProcess.MEMORY / crew.MEMORY_SHARE))
+    monkeypatch.setattr(crew.shared, "cores", 8)
+    assert Crew(WorkerProcess, "processes").gate.limit == 2
+
+
 def test_the_cores_limit_the_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crew, "memory_share", lambda: 0.0)
     monkeypatch.setattr(crew, "memory_limit", lambda: 1 << 50)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from hybridrt.measure import host
-from hybridrt.measure.host import cpu_quota, gil_enabled, memory_limit, usable_cores
+from hybridrt.measure.host import (
+    UNKNOWN_MEMORY,
+    cpu_quota,
+    gil_enabled,
+    memory_limit,
+    memory_share,
+    usable_cores,
+)
 
 Files = dict[str, str]
 
@@ -120,6 +129,86 @@ def test_the_memory_limit_is_the_groups_or_the_memory_of_the_host(
 def test_this_host_has_a_core_and_memory() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
     assert memory_limit() > 0
+
+
+# ---------------------------------------------------------------------- what cannot be read
+
+HALF_USED = {"memory.current": "786432\n", "memory.max": "1048576\n", "memory.stat": "inactive_file 262144\n"}
+"""Three quarters of a MiB, of which a quarter is page cache."""
+
+
+def fail(error: Exception) -> Callable[..., object]:
+    def read(*_: object) -> object:
+        raise error
+
+    return read
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(OSError(errno.EMFILE, os.strerror(errno.EMFILE)), id="no file to be had"),
+        pytest.param(FileNotFoundError("/proc/meminfo"), id="no such file"),
+        pytest.param(KeyError(b"MemTotal:"), id="a file without it"),
+    ]
+)
+def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host whose memory cannot be read."""
+    monkeypatch.setattr(psutil, "virtual_memory", fail(request.param))
+
+
+def test_the_memory_in_use_is_that_of_the_scarcer_of_host_and_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert 0.0 < (memory_share(tmp_path) or 0.0) < 1.0
+    cgroup(tmp_path, HALF_USED)
+    for available, share in ((0.9, 0.5), (0.1, 0.9)):
+        memory = type("Memory", (), {"total": 1 << 30, "available": available * (1 << 30)})
+        monkeypatch.setattr(psutil, "virtual_memory", memory)
+        assert memory_share(tmp_path) == pytest.approx(share)
+
+
+@pytest.mark.usefixtures("unread")
+def test_a_memory_in_use_that_cannot_be_read_is_absent_and_that_of_the_group_counts_alone(
+    tmp_path: Path,
+) -> None:
+    assert memory_share(tmp_path) is None
+    assert memory_share(cgroup(tmp_path, HALF_USED)) == 0.5
+
+
+def test_without_psutil_as_in_a_sub_interpreter_the_memory_in_use_is_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "HAS_PSUTIL", False)
+    assert memory_share(tmp_path) is None
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.skipif(not hasattr(os, "sysconf"), reason="needs POSIX")
+def test_where_no_file_tells_the_memory_of_the_host_the_kernel_does(tmp_path: Path) -> None:
+    expected = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert memory_limit(tmp_path) == expected
+    assert memory_limit(cgroup(tmp_path, HALF_USED)) == 1 << 20
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    "answer",
+    [fail(OSError(errno.EINVAL, "invalid")), fail(ValueError("unrecognized")), lambda _: -1],
+    ids=["an error", "no such name", "none"],
+)
+def test_where_nobody_tells_the_memory_of_the_host_the_limit_is_a_number_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Callable[..., object]
+) -> None:
+    def ask(name: str) -> object:
+        return 4096 if name == "SC_PAGE_SIZE" else answer(name)
+
+    monkeypatch.setattr(os, "sysconf", ask, raising=False)
+    assert memory_limit(tmp_path) == UNKNOWN_MEMORY
+    monkeypatch.delattr(os, "sysconf")
+    assert memory_limit(tmp_path) == UNKNOWN_MEMORY
+
+
+# ---------------------------------------------------------------------- the GIL
 
 
 def test_the_gil_is_there_unless_the_interpreter_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

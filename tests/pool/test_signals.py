@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridrt.control.window import Limits, State, Window
+from hybridrt.measure import host
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
@@ -217,6 +220,22 @@ def test_the_memory_in_use_is_looked_at_every_two_seconds_unless_the_gil_is_want
     assert look(stage)[0].memory == 2.0
     stage.step(3 * MS)
     assert look(stage)[0].memory != 2.0
+
+
+def test_a_memory_in_use_that_cannot_be_read_is_absent_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(psutil, "virtual_memory", fail)
+    monkeypatch.setattr(host, "_words", lambda _: [])
+    stage = Stage()
+    stage.step(MS)
+    assert look(stage)[0].memory is None
+    monkeypatch.undo()
+    stage.step(2001 * MS)
+    assert 0.0 < (look(stage)[0].memory or 0.0) < 1.0
 
 
 def test_the_crowd_at_the_gil_is_what_runs_less_what_is_blocked() -> None:

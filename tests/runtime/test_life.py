@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import math
+import os
 import socket
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import psutil
 import pytest
 
 import hybridrt
 from hybridrt import Runtime, RuntimeClosedError, offload
+from hybridrt.measure import host
 from tests.loop.support import Gate, eventually, hold, sole_worker, turns
 
 
@@ -276,3 +280,13 @@ def test_more_threads_may_stay_than_the_default_limit_has() -> None:
 
 def test_a_memory_budget_lowers_the_number_of_threads() -> None:
     assert Runtime(memory_max=40 << 20).statistics().max_workers == 10
+
+
+def test_a_runtime_can_be_made_where_the_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(psutil, "virtual_memory", fail)
+    monkeypatch.setattr(os, "sysconf", fail, raising=False)
+    monkeypatch.setattr(host, "_words", lambda _: [])
+    assert Runtime().statistics().max_workers == 256

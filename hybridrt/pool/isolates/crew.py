@@ -35,7 +35,7 @@ IDLE_TIMEOUT = 30.0
 FRESH = 1.0
 """Seconds after a call in which an isolate is taken to live: asking a process costs some microseconds."""
 MEMORY_SHARE = 0.25
-"""Part of the free memory that isolates may take. Not measured."""
+"""Part of the free memory that isolates may take; of all where nobody can tell what is free. Not measured."""
 
 
 class Crew:
@@ -85,8 +85,10 @@ class Crew:
             return self._gate
 
     def _affordable(self) -> int:
-        free = memory_limit() * (1.0 - memory_share()) * MEMORY_SHARE
-        return max(1, min(shared.cores, int(free / self._make.MEMORY)))
+        budget, used = memory_limit() * MEMORY_SHARE, memory_share()
+        if used is not None:
+            budget *= 1.0 - used
+        return max(1, min(shared.cores, int(budget / self._make.MEMORY)))
 
     def isolates(self) -> tuple[Isolate, ...]:
         """Return all isolates, idle and lent."""

@@ -64,7 +64,8 @@ class SubInterpreter(Isolate):
 
         Where memory is short nothing happens: the call keeps its worker and its place until it ends.
         """
-        if memory_share() < MEMORY:
+        used = memory_share()
+        if used is None or used < MEMORY:
             self._killed = True
             self.wire.cut()
 
