@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "HybridrtError",
+    "IsolateStartError",
     "LaneNestingError",
     "NotPortableError",
     "OffloadTimeoutError",
@@ -48,8 +49,17 @@ class NotPortableError(HybridrtError):
     """Arguments or a result cannot cross to another interpreter or process.
 
     The call had not started when an argument could not cross; it had run when the result could
-    not.
+    not. Nor had it where there is no interpreter to start a process with, as in a frozen program.
     """
+
+
+class IsolateStartError(HybridrtError, OSError):
+    """No isolate could be started, for want of files, memory or threads. The call had not started.
+
+    It is no part of the package's surface: callers handle the `OSError`.
+    """
+
+    started = False
 
 
 class WorkerLostError(HybridrtError):

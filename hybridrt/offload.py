@@ -18,7 +18,7 @@ from hybridrt.callables import (
     mark_as_coroutine_function,
     peel,
 )
-from hybridrt.errors import LaneNestingError, NotPortableError
+from hybridrt.errors import IsolateStartError, LaneNestingError, NotPortableError, WorkerLostError
 from hybridrt.loop.call import LoopCall, make_call
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.placing import Elsewhere, Placing
@@ -210,6 +210,9 @@ class Offloaded(Generic[P, R]):
                 if placing.forced is not None:
                     raise
                 placing.stay(error)
+            except (IsolateStartError, WorkerLostError) as error:
+                if placing.forced is not None or error.started:
+                    raise  # else the next call tries again: what was lacking may come back
         call = self._make(port, args, kwargs)
         call.fn = partial(placing.work, spot, size, port, call.profile)
         try:

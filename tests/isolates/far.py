@@ -84,6 +84,10 @@ def pid() -> int:
     return os.getpid()
 
 
+def search_path() -> list[str]:
+    return sys.path
+
+
 def seen_in_context() -> str:
     return seen.get()
 

@@ -25,6 +25,7 @@ class Isolates:
         calls: Calls carried, as far as the arguments.
         refuses: Why a function cannot be carried; "" lets all pass.
         loses: Why a result cannot be carried back; "" lets all pass.
+        fails: What keeps isolates from starting; None lets all start.
         isolation: What was asked for last.
     """
 
@@ -32,6 +33,7 @@ class Isolates:
         self.carry, self.cpu = carry, cpu
         self.calls = 0
         self.refuses = self.loses = self.isolation = ""
+        self.fails: Exception | None = None
 
     def __call__(
         self,
@@ -49,6 +51,8 @@ class Isolates:
 
         def carry(*args: Any, **kwargs: Any) -> Any:
             self.calls += 1
+            if self.fails is not None:
+                raise self.fails
             if self.loses:
                 raise NotPortableError(self.loses)
             on_crossing(self._crossing())

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from hybridrt import NotPortableError, Runtime, offload
+from hybridrt import NotPortableError, Runtime, WorkerLostError, offload
 from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS
+from hybridrt.errors import IsolateStartError
 from hybridrt.placements import PlacementReason, SizePlacement
 from hybridrt.testing import ManualClock
 
@@ -178,6 +180,49 @@ async def test_a_result_that_cannot_be_carried_back_costs_one_more_call(
     await learn(fn, "abc", calls=20)
     assert isolates.calls == 1
     assert len(holding.threads) == 20
+
+
+NOT_STARTED = [
+    pytest.param(IsolateStartError(errno.EMFILE, "none could be started"), id="none could be started"),
+    pytest.param(WorkerLostError("it ended at once", started=False), id="they end at once"),
+]
+
+
+@pytest.mark.parametrize("error", NOT_STARTED)
+async def test_a_call_for_which_no_isolate_starts_is_made_in_a_thread_and_the_next_ones_try_again(
+    holding: Work, isolates: Isolates, error: Exception
+) -> None:
+    isolates.fails = error
+    fn = pure(holding)
+    await learn(fn, "abc", calls=1 + 5)
+    assert (len(holding.threads), isolates.calls) == (6, 5)
+    assert placement(fn).not_portable is None
+    isolates.fails = None
+    await learn(fn, "abc", calls=TRIALS + 2)
+    assert len(holding.threads) == 6
+    assert standing(fn).where == "isolate"
+
+
+@pytest.mark.parametrize("error", NOT_STARTED)
+async def test_what_is_forced_into_an_isolate_and_finds_none_raises(
+    holding: Work, isolates: Isolates, error: Exception
+) -> None:
+    isolates.fails = error
+    with pytest.raises(type(error)):
+        await pure(holding, where="isolate")("abc")
+    assert not holding.threads
+
+
+@pytest.mark.parametrize("error", [WorkerLostError("it ended"), OSError(errno.ENOENT, "the function's own")])
+async def test_a_call_that_may_have_run_in_an_isolate_is_not_made_again(
+    holding: Work, isolates: Isolates, error: Exception
+) -> None:
+    isolates.fails = error
+    fn = pure(holding)
+    await fn("abc")
+    with pytest.raises(type(error)):
+        await fn("abc")
+    assert len(holding.threads) == 1
 
 
 async def test_what_is_forced_into_an_isolate_and_cannot_be_carried_raises(

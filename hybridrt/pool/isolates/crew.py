@@ -14,11 +14,13 @@ between finds another generation, and ends it.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import threading
 import time
 from weakref import WeakSet
 
+from hybridrt.errors import IsolateStartError
 from hybridrt.measure.host import memory_limit, memory_share
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.interpreter import shared
@@ -101,7 +103,8 @@ class Crew:
         unless somebody else, forked by the function in some odd way, holds the other end.
 
         Raises:
-            OSError: None can be started.
+            IsolateStartError: None can be started now.
+            NotPortableError: None can ever be.
         """
         while True:
             with self._lock:
@@ -136,7 +139,14 @@ class Crew:
 
     def _start(self) -> Isolate:
         generation = self._generation
-        isolate = self._make()
+        try:
+            isolate = self._make()
+        except (OSError, RuntimeError) as error:  # the latter says that there is no thread to be had
+            raise IsolateStartError(
+                getattr(error, "errno", None) or errno.EAGAIN,
+                f"none of the {self._name} could be started, so the call has not begun ({error}); "
+                "free what is short, or use where='thread'",
+            ) from error
         with self._lock:
             self._lent[isolate] = generation
         return isolate

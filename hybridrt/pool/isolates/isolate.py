@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import socket
+import sys
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.pool.isolates.packing import Packed
 from hybridrt.pool.isolates.wire import Message, Wire, WireClosedError
 
-__all__ = ["LEAVING", "Isolate"]
+__all__ = ["LEAVING", "Isolate", "program"]
 
 LEAVING = 1.0
 """Seconds that an idle isolate has to end in once its wire is closed; it takes some milliseconds."""
+
+
+def program(serve: str, descriptor: int | None) -> str:
+    """Return what another interpreter is to run: a function of `child`, with the search path of this one.
+
+    Of that only text, as CPython itself looks at nothing else there: a `Path` is no literal.
+    """
+    entries: list[object] = [*sys.path]
+    path = [str(entry) for entry in entries if isinstance(entry, str)]
+    return (
+        f"import sys; sys.path[:] = {path!r}\n"
+        f"from hybridrt.pool.isolates.child import {serve}; {serve}({descriptor})"
+    )
 
 
 class Isolate:

@@ -15,7 +15,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hybridrt.pool.isolates.isolate import LEAVING, Isolate
+from hybridrt.errors import NotPortableError
+from hybridrt.pool.isolates.isolate import LEAVING, Isolate, program
 
 __all__ = ["WorkerProcess"]
 
@@ -27,15 +28,13 @@ class WorkerProcess(Isolate):
     """An interpreter with this package, and room for what the function imports. Taken high, not measured."""
 
     def _start(self, there: socket.socket) -> None:
+        _check_executable()
         windows = sys.platform == "win32"
         descriptor = None if windows else there.fileno()
-        program = (
-            f"import sys; sys.path[:] = {sys.path!r}\n"
-            f"from hybridrt.pool.isolates.child import serve_process; serve_process({descriptor})"
-        )
+        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
         with _no_ctrl_c():
             self._process = subprocess.Popen(
-                [sys.executable, *subprocess._args_from_interpreter_flags(), "-c", program],  # type: ignore[attr-defined]
+                [sys.executable, *flags, "-c", program("serve_process", descriptor)],
                 stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
                 pass_fds=() if descriptor is None else (descriptor,),
             )
@@ -79,6 +78,15 @@ class WorkerProcess(Isolate):
         code = self._end()
         how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         return f"worker process {self.pid} {how}", code
+
+
+def _check_executable() -> None:
+    """Refuse to start what is no interpreter; a frozen program would start once more, and so without end."""
+    if getattr(sys, "frozen", False) or not sys.executable:
+        raise NotPortableError(
+            "a worker process is started with the Python interpreter, expected it in sys.executable, got "
+            f"{sys.executable!r}{' of a frozen program' if sys.executable else ''}; use where='thread'"
+        )
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hybridrt.control.veto import MEMORY
 from hybridrt.measure.host import memory_share
-from hybridrt.pool.isolates.isolate import LEAVING, Isolate
+from hybridrt.pool.isolates.isolate import LEAVING, Isolate, program
 
 if sys.version_info >= (3, 14):
     from concurrent import interpreters
@@ -44,10 +44,7 @@ class SubInterpreter(Isolate):
         try:
             interpreter = interpreters.create()
             try:
-                interpreter.exec(
-                    f"import sys; sys.path[:] = {sys.path!r}\n"
-                    f"from hybridrt.pool.isolates.child import serve_thread; serve_thread({there.fileno()})"
-                )
+                interpreter.exec(program("serve_thread", there.fileno()))
             finally:
                 interpreter.close()
         except Exception as error:

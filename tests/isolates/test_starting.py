@@ -1,0 +1,114 @@
+"""Starting isolates: what they are given, and what becomes of a call for which none can be started."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridrt import NotPortableError, Runtime, offload
+from hybridrt.errors import IsolateStartError
+from hybridrt.pool.isolates.carrier import Carrier
+from hybridrt.pool.isolates.crew import Crew, processes
+from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.isolates.process import WorkerProcess
+from hybridrt.pool.isolates.reference import refer
+from hybridrt.values import Isolation
+
+from . import far
+from .support import run_isolated
+
+TOO_MANY_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+class Text(str):
+    """Text whose `repr` is none, as numpy's."""
+
+    def __repr__(self) -> str:
+        return f"Text({super().__repr__()})"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runtime")
+async def test_of_the_search_path_an_isolate_is_given_what_is_text(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, text = list(sys.path), Text(tmp_path / "text")
+    monkeypatch.setattr(sys, "path", [tmp_path, text, *before, None])
+    assert await run_isolated(far.search_path, isolation=isolation) == [str(text), *before]
+
+
+@pytest.mark.parametrize(
+    ("problem", "number"),
+    [(TOO_MANY_FILES, errno.EMFILE), (RuntimeError("can't start new thread"), errno.EAGAIN)],
+    ids=["no file", "no thread"],
+)
+def test_a_call_for_which_no_isolate_can_be_started_fails_and_has_not_begun(
+    problem: Exception, number: int
+) -> None:
+    class Unstartable(Isolate):
+        def __init__(self) -> None:
+            raise problem
+
+    lending = Crew(Unstartable, "processes", most=2)
+    with pytest.raises(IsolateStartError, match=r"none of the processes .*where='thread'") as caught:
+        Carrier(refer(far.add), lending)(1)
+    assert caught.value.errno == number
+    assert caught.value.__cause__ is problem
+    assert lending.isolates() == ()
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """Let no process start; note what was to be started."""
+    commands = list[Any]()
+
+    def fail(command: Any, **_: Any) -> None:
+        commands.append(command)
+        raise TOO_MANY_FILES
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", fail)
+        yield commands
+
+
+async def test_where_isolate_says_what_is_lacking(runtime: Runtime, started: list[Any]) -> None:
+    add = offload(pure=True, where="isolate", isolation="process")(far.add)
+    with pytest.raises(OSError, match=r"none of the processes .*Too many open files") as caught:
+        await add(1)
+    assert caught.value.errno == errno.EMFILE
+    assert len(started) == 1
+    assert processes.isolates() == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "got"),
+    [
+        ("frozen", True, "got '.+' of a frozen program"),
+        ("executable", "", "got ''"),
+        ("executable", None, "got None"),
+    ],
+)
+async def test_a_program_without_an_interpreter_to_start_is_not_started_once_more(
+    runtime: Runtime,
+    started: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    value: object,
+    got: str,
+) -> None:
+    monkeypatch.setattr(sys, name, value, raising=False)
+    with pytest.raises(NotPortableError, match=rf"expected it in sys\.executable, {got}; use where='thread'"):
+        await run_isolated(far.add, 1, isolation="process")
+    assert not started
+
+
+def test_an_isolate_that_could_not_be_started_keeps_no_end_of_its_wire(started: list[Any]) -> None:
+    with pytest.raises(OSError, match="Too many"):
+        WorkerProcess()  # a socket left open would be an error, as all warnings are
