@@ -67,6 +67,20 @@ class Shape:
         return 2 * x
 
 
+class Tally:
+    """Can be called, and is another one after each call."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+    def __call__(self, number: int) -> int:
+        self.total += number
+        return self.total
+
+    def add(self, number: int) -> int:
+        return self(number)
+
+
 def add(a: int, b: int = 1) -> int:
     return a + b
 

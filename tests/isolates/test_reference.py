@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 import zlib
 from collections.abc import Callable
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from hybridrt import NotPortableError
+from hybridrt.pool.isolates import carrier
 from hybridrt.pool.isolates.reference import Reference, refer, resolve
 
 from . import far
@@ -40,6 +42,42 @@ def test_offloaded_methods_of_every_kind_are_found(name: str) -> None:
 def test_bound_methods_and_partials_travel_pickled() -> None:
     assert resolve(*refer("a,b".split))(",") == ["a", "b"]
     assert resolve(*refer(partial(far.add, 2)))(3) == 5
+
+
+def test_what_travels_pickled_is_named_after_the_function_below_it() -> None:
+    inner = partial(far.add, 2)
+    for fn in (inner, partial(inner, 3), partial(partial, far.add)):
+        assert refer(fn).pickled is not None
+    assert str(refer(inner)) == str(refer(partial(inner, 3))) == f"{far.__name__}:add"
+    assert str(refer("a,b".split)) == "builtins:str.split"
+    assert str(refer(far.Tally(1).add)) == f"{far.__name__}:Tally.add"
+    assert str(refer(far.Tally(1))) == f"{far.__name__}:Tally"
+
+
+def test_an_isolate_keeps_nothing_of_a_callable_that_came_pickled() -> None:
+    tally = far.Tally(1)
+    for fn in (tally.add, tally, partial(far.add, tally)):
+        reference = refer(fn)
+        first = resolve(*reference)
+        assert resolve(*reference) is not first
+        left = weakref.ref(first)
+        del first
+        assert left() is None
+
+
+def test_what_one_call_does_to_a_callable_that_came_pickled_is_gone_with_it() -> None:
+    reference = refer(far.Tally(1))
+    assert [resolve(*reference)(2) for _ in range(2)] == [3, 3]
+
+
+def test_what_is_noted_of_callables_does_not_grow_with_what_they_hold(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(carrier, "_refused", set())
+    for number in range(100):
+        for fn in (partial(far.add, number), far.Tally(number), far.Tally(number).add):
+            carrier.refuse(refer(fn))
+    assert len(carrier._refused) == 3
 
 
 def test_a_lambda_is_refused_with_what_to_do() -> None:

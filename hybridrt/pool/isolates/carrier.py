@@ -23,8 +23,8 @@ __all__ = ["Carrier", "crew_for", "refuse"]
 
 _ATTEMPTS = 5
 """New isolates to try that end before they get the call."""
-_refused: set[Reference] = set()
-"""Functions that a sub-interpreter cannot run; they go to processes."""
+_refused: set[tuple[str, str, int]] = set()
+"""Places of functions that a sub-interpreter cannot run; they go to processes."""
 
 
 class _Trace(Exception):
@@ -36,14 +36,14 @@ class _Trace(Exception):
 
 def crew_for(reference: Reference, isolation: str) -> Crew:
     """Return the crew that runs a function: sub-interpreters where there are any that can."""
-    if interpreters is None or isolation == "process" or reference in _refused:
+    if interpreters is None or isolation == "process" or reference.place in _refused:
         return processes
     return interpreters
 
 
 def refuse(reference: Reference) -> None:
     """Note that a function does not work in sub-interpreters."""
-    _refused.add(reference)
+    _refused.add(reference.place)
 
 
 class Carrier:

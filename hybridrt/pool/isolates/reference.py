@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from hybridrt.errors import NotPortableError
+from hybridrt.observe.naming import identify
 
 __all__ = ["Reference", "find", "refer", "resolve"]
 
@@ -34,13 +35,19 @@ class Reference(NamedTuple):
         module: The module to import.
         qualname: The name in it, with dots.
         depth: How many `__wrapped__` lie between what has the name and the function.
-        pickled: The callable itself, if it has no name.
+        pickled: The callable itself, if it has no name. Module and name are then those of the function
+            below it, or of its type.
     """
 
     module: str
     qualname: str
     depth: int = 0
     pickled: bytes | None = None
+
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The function alone: there are no more of these than functions, whatever pickled callables hold."""
+        return self[:3]
 
     def __str__(self) -> str:
         return f"{self.module}:{self.qualname}"
@@ -74,16 +81,21 @@ def find(module: str, qualname: str) -> Any:
         return None
 
 
-@functools.lru_cache(512)
 def resolve(module: str, qualname: str, depth: int, pickled: bytes | None) -> Callable[..., Any]:
     """Return the function that a reference stands for, importing its module if need be.
+
+    What came pickled is made anew for each call and not kept: it may be another one each time, with all
+    that it holds.
 
     Raises:
         ImportError: The module cannot be imported here.
         AttributeError: It has no such name.
     """
-    if pickled is not None:
-        return pickle.loads(pickled)  # type: ignore[no-any-return]
+    return _find(module, qualname, depth) if pickled is None else pickle.loads(pickled)
+
+
+@functools.lru_cache(512)
+def _find(module: str, qualname: str, depth: int) -> Callable[..., Any]:
     importlib.import_module(module)
     found = _look_up(module, qualname)
     for _ in range(depth):
@@ -134,4 +146,5 @@ def _pickled(fn: Callable[..., Any]) -> Reference:
             f"{fn!r} cannot run in another interpreter: it has no name there and cannot be pickled "
             f"({error}); {_REMEDY}"
         ) from error
-    return Reference(type(fn).__module__, type(fn).__qualname__, pickled=data)
+    module, _, qualname = identify(fn)[1].partition(":")
+    return Reference(module, qualname, pickled=data)
