@@ -2,12 +2,14 @@
 
 A call passes its gates in order before it reaches a lane of its pool or an idle worker, and leaves
 them when it has really ended, so an abandoned call still keeps its lane closed. Gates belong to the
-interpreter, not to a pool. The interpreter's lock protects them.
+interpreter, not to a pool. The interpreter's lock protects them. Which gate is whose lane has a lock of its
+own, because lanes are looked up without the former; nothing else is taken under it.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from threading import RLock
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -56,18 +58,36 @@ class Gate:
 
 def start_gates_clean() -> None:
     """Open all gates in a forked child, where those who went in will never come out."""
+    global _lock
+    _lock = RLock()
+    _begun.clear()
     for gate in list(_gates):
         gate.start_clean()
 
 
 _lanes: WeakValueDictionary[Any, Gate] = WeakValueDictionary()
+_lock = RLock()
+"""Guards the lanes while one is added."""
+_begun: dict[Any, Gate] = {}
+"""What is being added to the lanes."""
 
 
 def lane_gate(lane: object) -> Gate:
-    """Return the gate of a lane: one per name, or per object by identity."""
+    """Return the gate of a lane: one per name, or per object by identity; safe to use from any thread."""
     key: Any = lane if isinstance(lane, str) else (id(lane),)
     gate = _lanes.get(key)
     if gate is None:
-        gate = Gate(1, repr(lane), lane)
-        gate = _lanes.setdefault(key, gate)
+        made = Gate(1, repr(lane), lane)
+        # `_lanes.setdefault` is Python code, which looks and adds in two steps. Without the lock
+        #   1. it looks for us and finds no gate,
+        #   2. another thread looks, adds one, and submits a call through it,
+        #   3. it adds ours, and the next call passes that beside the other one.
+        # The lock keeps other threads from 2, but not a finaliser that the garbage collector runs in this
+        # one. So what is to be added is noted first, in a plain dictionary, which looks and adds in one step:
+        # what runs in between adds the same, and what ran before is found in 1.
+        with _lock:
+            begun = _begun.setdefault(key, made)
+            gate = _lanes.setdefault(key, begun)
+            if begun is made:
+                _begun.pop(key, None)  # or we are a child that was forked in between
     return gate

@@ -188,6 +188,34 @@ def test_calls_that_the_parent_has_queued_are_not_counted_in_the_child() -> None
     assert out == "0\n[2, 2]\n"
 
 
+def test_a_lane_that_the_parent_was_about_to_add_can_be_used_in_the_child() -> None:
+    out = run(
+        """
+        from hybridrt.pool import gates
+
+        gate = Gate()
+
+        def add():
+            with gates._lock:
+                gates._begun["database"] = gates.Gate(1, "database")
+                gate()
+
+        adding = threading.Thread(target=add)
+        adding.start()
+        gate.started.wait(DEADLINE)
+
+        def body():
+            assert not gates._begun
+            assert asyncio.run(hybridrt.offload(len, lane="database")("ab")) == 2
+
+        print(in_child(body))
+        gate.open.set()
+        adding.join()
+        """
+    )
+    assert out == "0\n"
+
+
 def test_a_governor_that_failed_in_the_parent_works_in_the_child() -> None:
     out = run(
         """

@@ -227,6 +227,27 @@ def test_a_lane_is_one_gate_per_name_or_object_and_lives_as_long_as_it_is_used()
     assert before or fresh
 
 
+class Interrupted(str):
+    """A lane: while it is looked up for the `at`-th time, a finaliser asks for it, too."""
+
+    at = looks = 0
+    found: Gate | None = None
+
+    def __hash__(self) -> int:
+        self.looks += 1
+        if self.looks == self.at:
+            self.found = lane_gate(self)
+        return super().__hash__()
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_finaliser_that_asks_for_a_lane_while_its_gate_is_made_gets_that_gate(at: int) -> None:
+    lane = Interrupted(f"database {at}")  # another each time: it holds its gate, which holds it
+    lane.at = at
+    gate = lane_gate(lane)
+    assert lane.found is gate is lane_gate(lane)
+
+
 def test_a_worker_that_waits_for_a_call_behind_its_own_gate_does_not_run_it(stage: Stage) -> None:
     gate = Gate(1, "gate")
     fn = stage.learn(Kind.WAITING)

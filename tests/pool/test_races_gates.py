@@ -8,7 +8,7 @@ import pytest
 
 from hybridrt.pool.cancelling import abandon
 from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.values import Kind
 
 from .racing import Beside, check, end, known, open_pool, submit
@@ -43,6 +43,23 @@ def test_calls_of_two_pools_never_overlap_in_a_lane_and_none_is_forgotten(kind: 
         end(other)
     assert sorted(ran) == list(range(8))
     assert (gate.active, len(gate.waiting)) == (0, 0)
+
+
+def test_threads_that_ask_for_a_lane_at_once_get_one_gate() -> None:
+    both_looked = threading.Barrier(2)
+
+    class Lane:
+        """Its name is asked for by who has looked and found no gate."""
+
+        def __repr__(self) -> str:
+            both_looked.wait(DEADLINE)
+            return "lane"
+
+    lanes = [Lane() for _ in range(8)]
+    theirs = list[Gate]()
+    with Beside(lambda: theirs.extend(map(lane_gate, lanes))):
+        mine = list(map(lane_gate, lanes))
+    assert mine == theirs
 
 
 def test_a_cancel_of_a_call_at_an_open_gate_gives_its_place_back_once() -> None:
