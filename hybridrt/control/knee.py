@@ -26,6 +26,8 @@ ENOUGH = 1000
 CROWDED = 2.5
 """Times the least service time ever seen from which calls may be in each other's way. Soon after a start
 exponential times read 2.4 times too low, constant ones not at all."""
+FADES = 30.0
+"""Seconds in which a peak of the load halves: what it says of the functions outlasts a change of size."""
 PEAK = 5.0
 """Seconds of one of the two buckets of the peak hold. Not measured: half the idle timeout of a thread."""
 
@@ -76,6 +78,7 @@ class DemandState(State):
         refused_at: When growth was last refused.
         pressed: Seconds for which calls have been held back without a break.
         load: CPU seconds per second of the lane, smoothed.
+        load_peak: The most that was of late; it halves every `FADES` seconds.
         gil: Share of looks that found the GIL taken, smoothed; below 0 where unknown.
         certified: Corrected blocking ratio, smoothed; below 0 where unknown.
         raw: Blocking ratio 1 - cpu/wall, smoothed; below 0 before the first call.
@@ -115,6 +118,7 @@ class DemandState(State):
     refused_at: float = -1.0
     pressed: float = 0.0
     load: float = 0.0
+    load_peak: float = 0.0
     gil: float = -1.0
     certified: float = -1.0
     raw: float = -1.0
@@ -187,11 +191,13 @@ def _smooth(state: DemandState, window: Window) -> dict[str, Any]:
         mean = window.wall / window.completed
         quick = _mix(quick, mean, max(weight, 0.2)) if quick else mean
         raw = _mix_share(raw, 1.0 - window.cpu / window.wall)
+    load = _mix(state.load, window.lane_cpu, 0.3)
     smoothed = {
         "quick": quick,
         "rate": _mix(state.rate, window.completed / window.seconds, min(1.0, window.seconds)),
         "raw": raw,
-        "load": _mix(state.load, window.lane_cpu, 0.3),
+        "load": load,
+        "load_peak": max(load, state.load_peak * 0.5 ** (window.seconds / FADES)),
         "gil": -1.0 if window.gil_share is None else _mix_share(state.gil, window.gil_share),
     }
     if window.beta_certified is not None:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 
 from hybridrt.control.knee import CROWDED, DemandState, Trial, is_pressed, staff
-from hybridrt.control.veto import FULL, crowds_gil, is_brief
+from hybridrt.control.veto import FULL, crowds_gil, is_brief, outdoes_gil
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
@@ -20,8 +20,8 @@ HOLDS = 0.95
 """Share of the throughput that fewer threads must keep up."""
 GAIN = 0.35
 """Share of the added threads that must show as added throughput."""
-BRIEF_GAIN = 0.1
-"""The same where calls are brief."""
+SMALL_GAIN = 0.1
+"""The same where calls are brief, and where they compute without the GIL while there are cores to do so."""
 ENOUGH = 200
 """Calls after which a reading is taken as it is."""
 LONG = 1.5
@@ -56,7 +56,7 @@ def begin(limits: Limits, state: DemandState, window: Window, veto: Reason | Non
     if not state.readable or (state.knee and state.clock < state.retry_at):
         return state
     wanted, known = staff(state.throughput * state.likely_alone), state.alone_at > 0
-    if crowds_gil(state, window) and window.knee is not None:
+    if crowds_gil(limits, state, window) and window.knee is not None:
         wanted, known = staff(window.knee), True
     oversized = known and state.workers >= OVERSIZED * wanted
     fewer = state.clock >= state.fewer_at and _is_steady(state)
@@ -156,7 +156,7 @@ def judge(patience: float, limits: Limits, state: DemandState, window: Window) -
         return _hold(patience, _end(state, state.before), state.before)
     if state.trial is Trial.FEWER:
         return _judge_fewer(patience, limits, state, ratio, doubt, final)
-    return _judge_more(patience, state, ratio, doubt, final)
+    return _judge_more(patience, limits, state, ratio, doubt, final)
 
 
 def _is_final(state: DemandState) -> bool:
@@ -220,9 +220,12 @@ def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: fl
     return replace(state, knee=0, patience=patience) if useful else _hold(patience, state, workers)
 
 
-def _judge_more(patience: float, state: DemandState, ratio: float, doubt: float, final: bool) -> DemandState:
+def _judge_more(
+    patience: float, limits: Limits, state: DemandState, ratio: float, doubt: float, final: bool
+) -> DemandState:
     added = state.workers / state.before - 1.0
-    needed = 1.0 + (BRIEF_GAIN if is_brief(state) else GAIN) * added
+    spare = outdoes_gil(limits, state) and state.best_used < FULL * limits.cores
+    needed = 1.0 + (SMALL_GAIN if spare or is_brief(state) else GAIN) * added
     if ratio - doubt > needed or (final and ratio >= needed):
         return _keep_more(patience, state, clear=added >= 0.5 and ratio - doubt >= 1.0 + 0.7 * added)
     if ratio + 2.0 * doubt < needed or final:

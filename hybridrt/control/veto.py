@@ -12,7 +12,7 @@ from hybridrt.control.knee import DemandState
 from hybridrt.control.window import Limits, Window
 from hybridrt.values import Reason
 
-__all__ = ["FULL", "corrected", "crowds_gil", "find_veto", "is_brief"]
+__all__ = ["FULL", "corrected", "crowds_gil", "find_veto", "is_brief", "outdoes_gil"]
 
 MEMORY = 0.9
 """Share of the memory budget from which no thread is added."""
@@ -37,19 +37,27 @@ def find_veto(limits: Limits, state: DemandState, window: Window) -> Reason | No
 
 def _is_full(limits: Limits, state: DemandState, window: Window) -> bool:
     load = state.load
-    if crowds_gil(state, window):
+    if crowds_gil(limits, state, window):
         return True
     if load >= FULL * limits.cores and load >= FULL * limits.capacity:
         return True
     return load >= FULL * limits.capacity and not _leaves_gil(limits, state, window)
 
 
-def crowds_gil(state: DemandState, window: Window) -> bool:
+def outdoes_gil(limits: Limits, state: DemandState) -> bool:
+    """Tell whether the lane has had more CPU time lately than one GIL can give: it computes without it.
+
+    Of functions that mostly wait nobody sees that in another way: they are looked at while they wait.
+    """
+    return limits.capacity < limits.cores and state.load_peak >= BEYOND * limits.capacity
+
+
+def crowds_gil(limits: Limits, state: DemandState, window: Window) -> bool:
     """Tell whether the GIL is taken whenever somebody looks, and the functions' profiles say by this lane.
 
     Other processes may have the cores: then the lane fills the GIL without much CPU time.
     """
-    if window.knee is None or window.gil_share is None:
+    if window.knee is None or window.gil_share is None or outdoes_gil(limits, state):
         return False
     taken = state.gil if is_brief(state) else max(state.gil, window.gil_share)
     return taken >= FULL and state.workers >= window.knee + math.sqrt(window.knee)
@@ -67,8 +75,8 @@ def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:
     """Tell whether the lane computes without the GIL, so that the cores are its bound."""
     if limits.capacity >= limits.cores:
         return False
-    if state.load >= BEYOND * limits.capacity:
-        return True  # one GIL has no more to give
+    if outdoes_gil(limits, state):
+        return True
     if state.gil >= 0.0:
         return state.gil < 0.5
     return window.knee is not None and window.knee > 1.3 * state.workers
