@@ -103,7 +103,9 @@ Shutdown
     names what is stuck, with its line, and leaves it behind.
     In `run` the first Ctrl-C cancels `main`, and the second leaves at once.
 Interpreter exit
-    Pending calls finish first, except those that a runtime left behind.
+    Pending calls finish first, except those that a runtime left behind, and get their threads as before;
+    new ones are refused. Python 3.12.0 to 3.12.2 start no threads by then: the calls share those there are,
+    the main thread among them. A call that nobody can run any more is named in the log.
 Fork
     The child starts with an empty queue and without threads, and may use the executor at once. Calls
     of the parent do not run there.

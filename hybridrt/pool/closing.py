@@ -98,19 +98,35 @@ def break_down(pool: Pool, worker: Worker) -> None:
         call.refuse(broken_error())
 
 
-def not_started(worker: Worker) -> list[Call]:
+def not_started(worker: Worker, error: RuntimeError) -> list[Call]:
     """A hired worker's thread could not be started. Return the calls that nobody is left to run.
 
     What it was hired for goes to a worker that has parked meanwhile, waits for one that is busy, or
     for one that another thread is about to start; without any of these, all that is queued is lost.
+    While the interpreter ends, the main thread helps out, and Python 3.12.0 to 3.12.2 may say so early:
+
+        1. The main thread ends: from now on no thread can be started.
+        2. Another thread begins to run and is here, with a call.
+        3. The main thread runs again, in `exiting`, which hires for what it finds queued.
     """
     pool = worker.pool
     with patiently(pool.interpreter.lock):
+        ending = pool.interpreter.ending
+        if ending is not None and ending.free:
+            ending.free = False
+            ending.bell.put(worker)
+            return []
         pool.crew.workers.discard(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
         if pool.crew.workers or pool.crew.errands:  # an errand dispatches when it ends
             pool.dispatch_to_idle_locked()
+            return []
+        if ending is not None:
+            for another in pool.dispatch_locked():
+                ending.bell.put(another)  # after the one whose place the main thread has taken
+            return []
+        if pool.interpreter.refusal is None and "at interpreter shutdown" in str(error):
             return []
         lost = _take_queued(pool)
         hired = _cancel(pool, lost)

@@ -8,6 +8,7 @@ are started without it.
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import thread as stdlib_threads
 from threading import TIMEOUT_MAX, Event, Thread
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
 
 __all__ = ["Crew"]
+
+logger = logging.getLogger("hybridrt")
 
 
 class Crew:
@@ -100,12 +103,18 @@ class Crew:
             try:
                 worker.start()
             except RuntimeError as error:
-                lost = not_started(worker)
+                lost = not_started(worker, error)
                 for call in lost:
                     if call is not submitted:
-                        call.refuse(error)
+                        self._lose(call, error)
                 if submitted in lost:
                     raise
+
+    def _lose(self, call: Call, error: RuntimeError) -> None:
+        """Fail an accepted call that nobody is left to run; at exit nobody would look at its future."""
+        if self.stopping():
+            logger.error("%s was accepted and never ran: %s", call.profile.name, error)
+        call.refuse(error)
 
     def park(self, worker: Worker) -> None:
         """Put a worker without a call on the stack; it waits for its bell next."""
@@ -176,6 +185,9 @@ class Crew:
         with patiently(self.pool.interpreter.lock):
             last = self._is_empty() and self.stopping()
             waiters, self.on_empty = (self.on_empty, []) if last else ([], self.on_empty)
+            ending = self.pool.interpreter.ending
+        if ending is not None:
+            ending.bell.put(None)
         if last:
             self.pool.shield.rest()
         for waiter in waiters:

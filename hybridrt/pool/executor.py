@@ -25,6 +25,7 @@ from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import QUEUED, Call
 from hybridrt.pool.closing import broken_error, close
 from hybridrt.pool.crew import Crew
+from hybridrt.pool.exiting import exit_error
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
@@ -172,7 +173,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             RuntimeError: The executor was shut down, or the interpreter exits.
         """
         if stdlib_threads._shutdown:
-            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            raise exit_error()
         pool = self._pool
         call = make_call()
         call.state = QUEUED

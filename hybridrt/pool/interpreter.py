@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -29,8 +31,24 @@ from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
+    from hybridrt.pool.worker import Worker
 
-__all__ = ["Interpreter", "shared"]
+__all__ = ["Ending", "Interpreter", "shared"]
+
+
+class Ending:
+    """The main thread waits for the last calls; see `exiting`.
+
+    Attributes:
+        bell: Rung when a worker is gone or left behind, or brings one that could not be started.
+        free: The main thread can take the place of a worker now.
+    """
+
+    __slots__ = ("bell", "free")
+
+    def __init__(self) -> None:
+        self.bell: SimpleQueue[Worker | None] = SimpleQueue()
+        self.free = True
 
 
 class Interpreter:
@@ -57,7 +75,15 @@ class Interpreter:
         self.pools: WeakSet[Pool] = WeakSet()
         self.permits = Permits(gil=self.gil, cores=self.cores)
         self.shield = Shield(self, switch)
+        self.refusal: Callable[[], BaseException] | None = None
+        """Makes the error for calls that come while the interpreter ends."""
         self.start_clean()
+
+    def take_in(self, pool: Pool) -> Callable[[], BaseException] | None:
+        """Count a new pool among the others; return what makes the error for its calls at exit."""
+        with patiently(self.lock):  # which `exiting` holds while it sets the one and lists the others
+            self.pools.add(pool)
+            return self.refusal
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""
@@ -68,13 +94,9 @@ class Interpreter:
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
         self.gil_load = GilLoad(switch_interval_ns())
         self.governor = Governor(self)
+        self.ending: Ending | None = None
         for pool in list(self.pools):
             pool.start_clean()
-
-    def add_pool(self, pool: Pool) -> None:
-        """Govern a pool, too, for as long as it lives."""
-        with patiently(self.lock):  # the governor may just be looking at all of them
-            self.pools.add(pool)
 
     def all_pools(self) -> list[Pool]:
         """Return the pools there are; to be called without the lock."""

@@ -15,8 +15,9 @@ What the worker runs is in `call`, which the governor reads from outside. An idl
 nothing of a finished call alive, and holds its executor by nothing at all: it knows the pool, and
 the pool does not know the executor.
 
-Threads are daemons that `concurrent.futures` joins at exit like its own, so pending calls finish;
-but one that is stuck can be left behind (`leave_behind`), which a non-daemon thread never can.
+Threads are daemons that `concurrent.futures` joins at exit like its own, after `exiting` has waited
+for the pending calls; but one that is stuck can be left behind (`leave_behind`), which a non-daemon
+thread never can.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ import threading
 from collections import deque
 from concurrent.futures import _base
 from concurrent.futures import thread as stdlib_threads
-from contextvars import Context
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +40,7 @@ from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_ba
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.stint import ELSEWHERE, ELSEWHERE_BEARER, Stint
+from hybridrt.pool.thread import make_thread
 
 if TYPE_CHECKING:
     from hybridrt.pool.crew import Crew
@@ -84,7 +85,7 @@ class Worker(Stint):
         self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
-        self.thread = _make_thread(self._run, name)
+        self.thread = make_thread(self._run, name)
 
     @property
     def name(self) -> str:
@@ -126,13 +127,13 @@ class Worker(Stint):
     def leave_behind(self) -> None:
         """Let the interpreter exit without waiting for this thread."""
         stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
+        if (ending := self.pool.interpreter.ending) is not None:
+            ending.bell.put(None)
 
     def calls(self) -> tuple[Call, ...]:
-        """Return the call that runs now, and those that wait for it in the same thread.
-
-        The thread sets `outer` before `call` on the way in, and `call` before `outer` on the way out. So
-        whoever finds the same call before and after has read what waits for it.
-        """
+        """Return the call that runs now, and those that wait for it in the same thread."""
+        # That sets `outer` before `call` on the way in, and `call` before `outer` on the way out: whoever
+        # finds the same call before and after has read what waits for it.
         while True:
             call, outer = self.call, self.outer
             if call is self.call:
@@ -141,6 +142,17 @@ class Worker(Stint):
     def runs(self, call: Call) -> bool:
         """Tell whether the call runs here, or waits for one that does."""
         return self.call is call or call in self.outer
+
+    def is_awaited_locked(self) -> bool:
+        """Tell whether the exit waits for this worker; the pool's lock and that of `start` are held."""
+        return self.thread.ident is None or self.thread in stdlib_threads._threads_queues
+
+    def stand_in(self) -> None:
+        """Work in the calling thread, which has nothing else to do, if the own one cannot be started."""
+        try:
+            self._run()
+        finally:
+            _here.worker = None
 
     def cpu_so_far(self) -> int | None:
         """Return the CPU nanoseconds of the call that runs; None where threads have no readable clock."""
@@ -303,8 +315,7 @@ class Worker(Stint):
     def release(self, *, quick: bool = False) -> None:
         """Deliver the calls of the batch that have ended; from any thread, without the lock.
 
-        With `quick`, only up to the first whose delivery runs code of the user, which got a callback after
-        the batch was made: that is for the worker to do.
+        With `quick` only up to the first that has got a callback of the user, which is for the worker to run.
         """
         held = self.held
         while held:
@@ -374,9 +385,8 @@ class Worker(Stint):
     def _leave(self) -> None:
         """End in good order, or clean up after a thread that was killed from outside."""
         call, self.call = self.call, None
-        probe = self.probe
         with patiently(self.pool.interpreter.lock):
-            self.probe = None
+            probe, self.probe = self.probe, None
         if probe is not None:
             probe.close()
         if call is not None and call.error is None:
@@ -387,13 +397,3 @@ class Worker(Stint):
             call.drop_work()
             call.deliver()
         self.crew.gone()
-
-
-def _make_thread(target: Any, name: str) -> threading.Thread:
-    """Return a daemon thread with an empty context; a plain one where daemons are forbidden."""
-    # Builds that let threads inherit the context would keep the submitter's alive.
-    extra: dict[str, Any] = {"context": Context()} if sys.version_info >= (3, 14) else {}
-    try:
-        return threading.Thread(target=target, name=name, daemon=True, **extra)
-    except RuntimeError:  # some sub-interpreters allow no daemon threads
-        return threading.Thread(target=target, name=name, daemon=False, **extra)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 
-from .support import Kind, run_python
+from .support import KINDS, Kind, run_python
 
+DEMAND = KINDS[1]
 SHOW = """
 import sys, threading, time
 
@@ -234,3 +237,123 @@ print("end of main", flush=True)
 """,
     )
     assert printed == "end of main\nthread\n"
+
+
+AT_EXIT = """
+import sys, threading
+
+def say(text):
+    sys.stdout.write(f"{text}\\n")  # in one piece: several threads do it
+    sys.stdout.flush()
+
+def at_exit(do):
+    '''Call `do` once the interpreter takes no more calls.'''
+    def wait():
+        probe = Executor(1)
+        try:
+            while True:
+                probe.submit(int).result()
+        except RuntimeError:
+            do()
+    threading.Thread(target=wait).start()
+"""
+
+
+def test_calls_that_have_no_thread_yet_when_the_interpreter_ends_get_one(kind: Kind) -> None:
+    """The first call holds the permit for functions that nobody knows, so the second pool has no thread."""
+    printed = run_python(
+        kind,
+        AT_EXIT
+        + """
+end = []
+one, other = Executor(2), Executor(2)
+
+def compute():
+    while not end:
+        pass
+    say("one")
+
+one.submit(compute)
+other.submit(lambda: say("other"))
+at_exit(lambda: end.append(True))
+""",
+    )
+    assert sorted(printed.split()) == ["one", "other"]
+
+
+def test_calls_that_wait_for_each_other_get_through_while_the_interpreter_ends(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        AT_EXIT
+        + """
+met = threading.Barrier(2)
+executor = Executor(2)
+for _ in range(2):
+    executor.submit(lambda: (met.wait(), say("met")))
+""",
+    )
+    assert printed == "met\nmet\n"
+
+
+@pytest.mark.skipif((3, 12) <= sys.version_info < (3, 12, 3), reason="starts no threads at exit")
+def test_calls_that_wait_run_together_at_exit_as_before_it() -> None:
+    printed = run_python(
+        DEMAND,
+        AT_EXIT
+        + """
+met = threading.Barrier(6)
+executor = Executor()
+for _ in range(6):
+    executor.submit(lambda: (met.wait(), say("met")))
+""",
+    )
+    assert printed == 6 * "met\n"
+
+
+def test_calls_run_at_exit_though_no_thread_can_be_started_any_more(kind: Kind) -> None:
+    """As on Python 3.12.0 to 3.12.2: the main thread takes the place of a worker."""
+    printed = run_python(
+        kind,
+        AT_EXIT
+        + """
+start = threading.Thread.start
+
+def refuse(thread):
+    if threading._SHUTTING_DOWN:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    start(thread)
+
+threading.Thread.start = refuse
+met = threading.Barrier(2)
+executor = Executor(2)
+for _ in range(2):
+    executor.submit(lambda: (met.wait(), say("met")))
+executor.submit(say, "after")
+""",
+    )
+    assert sorted(printed.split()) == ["after", "met", "met"]
+
+
+def test_a_call_that_is_left_behind_at_exit_is_waited_for_no_longer(ours: Kind) -> None:
+    printed = run_python(
+        ours,
+        AT_EXIT
+        + """
+entered, never = threading.Event(), threading.Event()
+executor = Executor(1)
+
+def stuck():
+    entered.set()
+    never.wait()
+
+def leave_behind():
+    (worker,) = executor._pool.crew.workers
+    worker.leave_behind()
+    print("left behind", flush=True)
+
+executor.submit(stuck)
+entered.wait()
+at_exit(leave_behind)
+""",
+    )
+    assert printed == "left behind\n"

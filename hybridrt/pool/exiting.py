@@ -1,0 +1,82 @@
+"""The end of the interpreter: accepted calls are finished while threads can still be started for them.
+
+In the standard library each call has its thread when `submit` returns, so that at exit there is nothing to
+do but to join threads. Here a call may get its thread later, from a call that ends or from the governor:
+
+    1. The main thread ends, and `threading._shutdown` calls what was registered with `_register_atexit`, the
+       latest first: `finish_calls`, since this module imports `concurrent.futures.thread`, then that one's
+       `_python_exit`.
+    2. `finish_calls` closes all pools, so that no call comes any more, and waits for those there are.
+       Everything goes on as before meanwhile, threads start, and a stuck call may be left behind.
+    3. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
+    4. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
+
+Python 3.12.0 to 3.12.2 start no thread from 1 on (CPython issue 113964). There the main thread, which has
+nothing else to do, takes the place of a worker that could not be started, one at a time; calls beyond that
+wait for the workers there are.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import thread as stdlib_threads
+from typing import TYPE_CHECKING
+
+from hybridrt.pool.closing import close
+from hybridrt.pool.governor import start
+from hybridrt.pool.interpreter import Ending, Interpreter, shared
+from hybridrt.pool.lock import patiently
+
+if TYPE_CHECKING:
+    from hybridrt.pool.pool import Pool
+
+__all__ = ["exit_error", "finish_calls"]
+
+
+def exit_error() -> BaseException:
+    """Return the error for a call that comes while the interpreter ends; the standard library's words."""
+    return RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+
+def finish_calls(interpreter: Interpreter = shared) -> None:
+    """Take no more calls, and wait for all there are but those that were left behind.
+
+    Ctrl-C ends the wait, as it ends that of the standard library.
+    """
+    ending = Ending()
+    with patiently(interpreter.lock):
+        interpreter.refusal, interpreter.ending = exit_error, ending
+        pools = list(interpreter.pools)
+    for pool in pools:
+        close(pool, exit_error, cancel_queued=False)
+    with patiently(interpreter.lock):
+        hired = [worker for pool in pools for worker in pool.dispatch_locked()]
+    start(hired)
+    while _is_unfinished(interpreter):
+        worker = ending.bell.get()
+        if worker is not None:
+            worker.stand_in()
+            ending.free = True
+
+
+def _is_unfinished(interpreter: Interpreter) -> bool:
+    """Tell whether a call is to be waited for; if not, nobody waits from now on."""
+    # The second lock because a worker's thread is started and registered under it.
+    with patiently(interpreter.lock), stdlib_threads._global_shutdown_lock:
+        unfinished = any(map(_is_unfinished_locked, interpreter.pools))
+        if not unfinished:
+            interpreter.ending = None
+    return unfinished
+
+
+def _is_unfinished_locked(pool: Pool) -> bool:
+    workers = pool.crew.workers
+    if not workers:  # the call that holds what it needs is another pool's
+        return pool.queued > 0
+    return any(worker.is_awaited_locked() for worker in workers)
+
+
+try:
+    threading._register_atexit(finish_calls)  # type: ignore[attr-defined]  # what the standard library uses
+except RuntimeError:  # imported by an exit handler
+    shared.refusal = exit_error
