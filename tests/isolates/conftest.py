@@ -17,6 +17,7 @@ from hybridrt.pool.errand import LATE_NS
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
+from tests.pool.support import until
 
 from .support import FarGate
 
@@ -111,12 +112,19 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kept(nothing_left: None) -> Iterator[None]:
-    """Let one isolate of each kind serve all tests of a module, instead of starting one for each."""
+    """Let one isolate of each kind serve all tests of a module, instead of starting one for each.
+
+    The thread that sees to idle ones would leave if it looked while all are lent, and a test would begin
+    another one. So it has looked before the first test, and looks again after the last.
+    """
     user: Any = type("User", (), {})()
     crew._users.add(user)
-    for each in crew._crews:
-        each.give_back(each.lease())
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        for each in crew._crews:
+            patch.setattr(each, "_idle_timeout", 3600.0)
+            each.give_back(each.lease())
+            until(lambda each=each: each._changed._waiters, "that thread has looked")
+        yield
     crew._users.discard(user)
 
 
