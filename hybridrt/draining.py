@@ -78,7 +78,7 @@ class Draining:
 
     def give_up(self) -> None:
         """Fail what is queued, give up what runs, and say what that is."""
-        close(self._port.pool, closed_error, cancel_queued=True)
+        close(self._port.pool, closed_error, cancel_queued=True, cancel_given=True)
         for stint in self._port.pool.crew.all_stints():
             stint.leave_behind()
             for call in stint.calls():

@@ -23,28 +23,30 @@ __all__ = ["break_down", "close", "closed_error", "not_started", "worker_left"]
 Refusal = Callable[[], BaseException]
 
 
-def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool) -> list[Call]:
+def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool, cancel_given: bool = False) -> list[Call]:
     """Take no more calls; return those that were cancelled while queued.
 
     Args:
         pool: The pool to close; closing twice is fine.
         refusal: Makes the error for calls that come later.
         cancel_queued: Cancel what is queued instead of running it.
+        cancel_given: And what workers were given and have not claimed, which the standard library would run.
     """
-    dropped = _stop(pool, refusal, drop_queued=cancel_queued)
+    dropped = _stop(pool, refusal, drop_queued=cancel_queued, drop_given=cancel_given)
     for call in dropped:
         call.drop()
     return dropped
 
 
-def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool) -> list[Call]:
+def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool, drop_given: bool) -> list[Call]:
     hired: list[Worker] = []
     dropped: list[Call] = []
     with patiently(pool.interpreter.lock):
         pool.refusal = pool.refusal or refusal
         pool.draining = True
         if drop_queued:
-            dropped = _take_queued(pool)
+            having = pool.crew.workers if drop_given else ()
+            dropped = [call for worker in having for call in _unclaimed(worker)] + _take_queued(pool)
             hired = _cancel(pool, dropped)
         if not pool.queued:
             pool.crew.dismiss_idle()
@@ -59,8 +61,7 @@ def _take_queued(pool: Pool) -> list[Call]:
     for call in pool.at_gates:
         assert isinstance(call.place, OrderedDict)
         del call.place[call]
-    given = [call for worker in pool.crew.workers for call in _unclaimed(worker)]
-    taken = [*given, *pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
+    taken = [*pool.admission.drain(), *pool.resolve_lane, *pool.at_gates, *pool.backlog]
     for container in (pool.resolve_lane, pool.at_gates, pool.backlog):
         container.clear()
     pool.queued = 0
@@ -90,7 +91,7 @@ def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
 
 def break_down(pool: Pool, worker: Worker) -> None:
     """An initializer failed: fail what is queued, and what this worker was hired for."""
-    dropped = _stop(pool, broken_error, drop_queued=True)
+    dropped = _stop(pool, broken_error, drop_queued=True, drop_given=True)
     with patiently(pool.interpreter.lock):
         pool.refusal = broken_error
         pool.end_stint_locked(worker)

@@ -10,7 +10,7 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Kind
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import CANCELLED
+from hybridrt.pool.call import ASSIGNED, CANCELLED
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.gates import Gate
 
@@ -173,3 +173,14 @@ def test_a_call_cancelled_by_a_close_lets_the_next_through_its_gate_in_another_p
     stage.end(behind)
     stage.end(holder)
     assert (first_gate.active, second_gate.active) == (0, 0)
+
+
+@pytest.mark.parametrize("too", [False, True])
+def test_what_a_worker_was_given_is_cancelled_only_if_that_is_asked_for(stage: Stage, too: bool) -> None:
+    fn = stage.learn(Kind.WAITING)
+    stage.end(stage.push(fn))  # from now on a worker is parked
+    given = stage.push(fn, late=True)
+    assert given.state == ASSIGNED
+    assert close(stage.pool, closed_error, cancel_queued=True, cancel_given=too) == [given] * too
+    stage.work()
+    assert (given.cancelled(), stage.pool.busy) == (too, int(not too))
