@@ -27,7 +27,8 @@ CROWDED = 2.5
 """Times the least service time ever seen from which calls may be in each other's way. Soon after a start
 exponential times read 2.4 times too low, constant ones not at all."""
 FADES = 30.0
-"""Seconds in which a peak of the load halves: what it says of the functions outlasts a change of size."""
+"""Seconds in which a peak of the load halves: what it says of the functions outlasts a change of
+size. Not measured."""
 PEAK = 5.0
 """Seconds of one of the two buckets of the peak hold. Not measured: half the idle timeout of a thread."""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["break_down", "close", "closed_error", "not_started", "worker_left"]
+__all__ = ["break_down", "close", "closed_error", "not_started", "unclaimed", "worker_left"]
 
 Refusal = Callable[[], BaseException]
 
@@ -46,7 +46,7 @@ def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool, drop_given: bool) 
         pool.draining = True
         if drop_queued:
             having = pool.crew.workers if drop_given else ()
-            dropped = [call for worker in having for call in _unclaimed(worker)] + _take_queued(pool)
+            dropped = [call for worker in having for call in unclaimed(worker)] + _take_queued(pool)
             hired = _cancel(pool, dropped)
         if not pool.queued:
             pool.crew.dismiss_idle()
@@ -69,7 +69,7 @@ def _take_queued(pool: Pool) -> list[Call]:
     return taken
 
 
-def _unclaimed(worker: Worker) -> Iterator[Call]:
+def unclaimed(worker: Worker) -> Iterator[Call]:
     """Take back what a worker was given and has not claimed; one that finds nothing ends its stint."""
     while worker.batch:
         try:
@@ -90,7 +90,7 @@ def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
 
 
 def break_down(pool: Pool, worker: Worker) -> None:
-    """An initializer failed: fail what is queued, and what this worker was hired for."""
+    """An initializer failed: fail what is queued, and what this worker and others were given."""
     dropped = _stop(pool, broken_error, drop_queued=True, drop_given=True)
     with patiently(pool.interpreter.lock):
         pool.refusal = broken_error
@@ -162,8 +162,7 @@ def _book_lost(pool: Pool, call: Call) -> None:
 
 def _queue_again(pool: Pool, worker: Worker) -> None:
     """Put what a worker was given and did not claim back to the front of its lane."""
-    while worker.batch:
-        call = worker.batch.pop()
+    for call in reversed([*unclaimed(worker)]):
         _unjudge(call)
         pool.queued += 1
         pool.requeue_locked(call, first=True)

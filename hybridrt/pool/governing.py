@@ -5,6 +5,7 @@ Same lock and same rules as `pool`. Each function returns workers to be started 
 
 from __future__ import annotations
 
+from hybridrt.pool.closing import unclaimed
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
@@ -56,14 +57,8 @@ def overdraw_locked(pool: Pool) -> list[Worker]:
 
 def reclaim_batch_locked(worker: Worker) -> list[Worker]:
     """Put the rest of a batch back to the front of its lane: the call before it takes long."""
-    pool = worker.pool
-    calls = []
-    while worker.batch:
-        try:
-            calls.append(worker.batch.pop())
-        except IndexError:  # the worker was faster
-            break
-    for call in calls:
+    pool, calls = worker.pool, [*unclaimed(worker)]
+    for call in reversed(calls):
         pool.queued += 1
         pool.requeue_locked(call, first=True)
     return pool.dispatch_locked() if calls else []
