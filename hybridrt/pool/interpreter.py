@@ -79,11 +79,12 @@ class Interpreter:
         """Makes the error for calls that come while the interpreter ends."""
         self.start_clean()
 
-    def take_in(self, pool: Pool) -> Callable[[], BaseException] | None:
-        """Count a new pool among the others; return what makes the error for its calls at exit."""
+    def take_in(self, pool: Pool) -> None:
+        """Count a new pool among the others; one that comes at exit takes no calls."""
         with patiently(self.lock):  # which `exiting` holds while it sets the one and lists the others
             self.pools.add(pool)
-            return self.refusal
+            if self.refusal is not None:
+                pool.refusal, pool.draining = self.refusal, True
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""

@@ -17,6 +17,7 @@ worker parked) dispatches, so a call that queues behind another needs no look.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy
@@ -82,14 +83,15 @@ class Pool:
         """Functions whose calls are placed, by name; for the statistics."""
         self.tally = Tally()
         self.sizing = Sizing(policy, limits, interpreter.clock.wall_ns())
+        self.refusal: Callable[[], BaseException] | None = None
+        """Makes the error for new calls once the pool is closed or broken."""
+        self.draining = False
+        """No calls come any more: workers leave when the queue is empty."""
         self.measures = measures
         self.queue_room = (1 << 62) if queue_max is None else queue_max
         self.start_clean()
         crew.join_pool(self)
-        self.refusal = interpreter.take_in(self)
-        """Makes the error for new calls once the pool is closed or broken."""
-        self.draining = self.refusal is not None
-        """No calls come any more: workers leave when the queue is empty."""
+        interpreter.take_in(self)
 
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
