@@ -316,14 +316,11 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look, *, matters: bool) 
 
 
 def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
-    kind, unjudged = call.profile.kind, call.unjudged
+    known = call.profile.kind, call.unjudged
     call.profile.saw_waiting(first=not sample.judged)
     sample.judged = True
     _judged(call)
-    if worker.permit:
-        hired += change_permit_locked(worker, NONE)
-    elif unjudged or call.profile.kind is not kind:
-        hired += worker.pool.dispatch_locked()
+    hired += _act_locked(worker, call, NONE, known)
 
 
 def _computes(
@@ -334,7 +331,7 @@ def _computes(
         look.busy[worker] = call
     age = look.now - call.started_ns
     left_ns = LONG_NS - (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns)
-    long = left_ns <= 0
+    long, known = left_ns <= 0, (call.profile.kind, call.unjudged)
     if worker.permit == SHORT and not long:
         look.soon_ns = min(look.soon_ns, left_ns)
     if long and not sample.judged:
@@ -349,9 +346,15 @@ def _computes(
     elif worker.permit == NONE and cpu >= _BURST_NS:
         permit = SHORT
     else:
-        return
+        permit = worker.permit
+    hired += _act_locked(worker, call, permit, known)
+
+
+def _act_locked(worker: Worker, call: Call, permit: int, known: tuple[Kind, bool]) -> list[Worker]:
+    """Give a call its permit, and start what that allows, or what is now known of its function."""
     if permit != worker.permit:
-        hired += change_permit_locked(worker, permit)
+        return change_permit_locked(worker, permit)
+    return worker.pool.dispatch_locked() if (call.profile.kind, call.unjudged) != known else []
 
 
 def _judged(call: Call) -> None:

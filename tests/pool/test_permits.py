@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.values import Kind
 
-from .support import Stage, named
+from .support import MS, Stage, named
 
 
 @pytest.fixture
@@ -154,6 +154,21 @@ def test_without_a_gil_as_many_calls_compute_as_there_are_cores() -> None:
     stage = Stage(gil=False, cores=3)
     calls = stage.push_many(5, stage.learn(Kind.LONG))
     assert stage.running() == calls[:3]
+
+
+def test_what_a_look_makes_of_a_function_lets_its_queued_calls_start() -> None:
+    """The call that is looked at keeps its permit; those behind it need another one than before."""
+    stage = Stage(gil=False, cores=2)
+    fn = stage.learn(Kind.LONG)
+    first = stage.push(fn)
+    stage.compute(first)
+    stage.step(5 * MS, times=3)
+    stage.pool.profiles.of(fn).kind = Kind.SHORT  # as a window of short calls would have it
+    second, third = stage.push(stage.learn(Kind.SHORT)), stage.push(fn)
+    stage.compute(second)
+    assert stage.running() == [first, second]
+    stage.step(4 * MS, times=4)
+    assert stage.running() == [first, second, third]
 
 
 def test_known_short_calls_go_before_known_long_ones() -> None:
