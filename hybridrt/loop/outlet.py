@@ -11,10 +11,11 @@ loop, which then settles all that have gathered. Why no wake-up is lost, worker 
     If W reads True in 2, L has not done a yet, so b comes after 1 and takes W's call with it. If two
     workers both read False, L is woken twice and finds nothing the second time.
 
-Under the GIL each wake-up interrupts a call that computes. So while calls queue for long before they start,
-and end in quick succession, the loop gathers what ends, as network cards do under load (interrupt
-coalescing): it looks by itself after `GATHER`, and nobody wakes it until then, but for a call that took so
-little time that this would be felt. The queue keeps the workers busy meanwhile.
+Under the GIL each wake-up interrupts a call that computes. So while calls queue before they start, and end
+in quick succession, the loop gathers what ends, as network cards do under load (interrupt coalescing): it
+looks by itself after a pause, and nobody wakes it until then, but for a call that took so little time that
+this would be felt. The pause is a part of the time that calls queue, so the queue keeps the workers busy
+meanwhile.
 
     c. L arms its timer, sets `gathers`, and then `scheduled`.
     3. W, which read True in 2, reads `gathers`. True, and its call cannot wait: W clears it, and wakes.
@@ -33,15 +34,16 @@ from typing import Any
 
 from hybridrt.pool.call import DONE, Call
 
-__all__ = ["GATHER", "LONG_NS", "Outlet", "forget_closed", "outlet_of"]
+__all__ = ["CROWD", "PAUSE_MAX", "PAUSE_MIN", "Outlet", "forget_closed", "outlet_of"]
 
 logger = logging.getLogger("hybridrt")
 
-GATHER = 0.010
-"""Seconds for which the loop gathers ended calls: two of the interpreter's own switch intervals."""
-LONG_NS = 40_000_000
-"""Time in the queue from which calls are a crowd: the queue lasts for several times `GATHER`. And time since
-it was submitted from which a call can be gathered, which makes it a quarter longer at most."""
+CROWD = 4
+"""Pauses for which calls queue on average, so that the queue outlasts one. And pauses since it was submitted
+from which a call can be gathered, which makes it a quarter longer at most."""
+PAUSE_MIN, PAUSE_MAX = 0.002, 0.010
+"""Seconds for which the loop gathers ended calls: the least with which a good part of its turns are saved,
+and two of the interpreter's own switch intervals."""
 
 
 class Outlet:
@@ -52,7 +54,8 @@ class Outlet:
     """
 
     __slots__ = (
-        "_done", "_gathers", "_scheduled", "_settle", "_settled_at", "_timer", "loop", "recognisable",
+        "_done", "_gathers", "_patience_ns", "_scheduled", "_settle", "_settled_at", "_timer", "loop",
+        "recognisable",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -63,6 +66,7 @@ class Outlet:
         self._scheduled = self._gathers = False
         self._timer: asyncio.TimerHandle | None = None
         self._settled_at = 0.0
+        self._patience_ns = 0
         self._settle = self.settle_all
 
     def put(self, call: Call) -> None:
@@ -71,7 +75,7 @@ class Outlet:
         if not self._scheduled:
             self._scheduled = True
             self._wake()
-        elif self._gathers and call.age_ns() < LONG_NS:
+        elif self._gathers and call.age_ns() < self._patience_ns:
             self._gathers = False
             self._wake()
 
@@ -87,19 +91,23 @@ class Outlet:
         if timer is not None:
             timer.cancel()
         self._gathers = self._scheduled = False
-        done, crowded = self._done, False
+        done, started, queued_ns = self._done, 0, 0
         try:
             for _ in range(len(done)):
                 call = done.popleft()
-                crowded = crowded or (call.state == DONE and call.started_ns - call.queued_ns >= LONG_NS)
+                if call.state == DONE:
+                    started += 1
+                    queued_ns += call.started_ns - call.queued_ns
                 call.settle()
         except BaseException:  # Ctrl-C
             self._scheduled = True
             self._wake()
             raise
         before, self._settled_at = self._settled_at, self.loop.time()
-        if crowded and (timer is not None or self._settled_at - before < GATHER):
-            self._timer = self.loop.call_later(GATHER, self._settle)
+        pause = min(PAUSE_MAX, queued_ns / (started * CROWD * 1e9)) if started else 0.0
+        if pause >= PAUSE_MIN and (timer is not None or self._settled_at - before < pause):
+            self._patience_ns = int(CROWD * pause * 1e9)
+            self._timer = self.loop.call_later(pause, self._settle)
             self._gathers = True
             self._scheduled = True
 

@@ -12,12 +12,15 @@ import pytest
 
 from hybridrt import Runtime, RuntimeClosedError
 from hybridrt.loop import outlet
-from hybridrt.loop.outlet import GATHER, LONG_NS, Outlet
+from hybridrt.loop.outlet import CROWD, PAUSE_MAX, PAUSE_MIN, Outlet
 from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
 from .support import Gate, eventually
 from .test_completions import Ended, Loop
+
+LONG_NS = int(CROWD * PAUSE_MAX * 1e9)
+"""Time in the queue from which the loop pauses for as long as it ever does."""
 
 
 class TimedLoop(Loop):
@@ -109,9 +112,9 @@ def test_what_ends_in_a_crowd_waits_until_the_loop_looks_by_itself(stage: Stage)
     calls = [stage.crowded(), stage.slow(), stage.crowded()]
     stage.put(*calls)
     assert not stage.loop.ready
-    stage.loop.pass_time(GATHER / 2)
+    stage.loop.pass_time(PAUSE_MAX / 2)
     assert not stage.settled
-    stage.loop.pass_time(GATHER)
+    stage.loop.pass_time(PAUSE_MAX)
     assert stage.settled == calls
 
 
@@ -120,7 +123,7 @@ def test_it_goes_on_while_calls_of_the_crowd_end(stage: Stage) -> None:
     for _ in range(5):
         stage.put(call := stage.crowded())
         assert not stage.loop.ready
-        stage.loop.pass_time(GATHER)
+        stage.loop.pass_time(PAUSE_MAX)
         assert stage.settled.pop() is call
         assert len(stage.loop.timers) == 1
 
@@ -132,7 +135,7 @@ def test_the_next_call_wakes_the_loop_when_no_call_of_a_crowd_ended(
     stage.gather()
     if last is not None:
         stage.put(last(stage))
-    stage.loop.pass_time(GATHER)
+    stage.loop.pass_time(PAUSE_MAX)
     assert not stage.loop.timers
     stage.put(call := stage.crowded())
     stage.loop.turn()
@@ -160,13 +163,44 @@ def test_a_crowd_that_ends_one_by_one_wakes_the_loop_each_time(stage: Stage) -> 
         stage.put(stage.crowded())
         stage.loop.turn()
         assert not stage.loop.timers
-        stage.loop.pass_time(GATHER)
+        stage.loop.pass_time(PAUSE_MAX)
     assert len(stage.settled) == 5
 
 
 def test_calls_that_were_not_queued_for_long_are_no_crowd(stage: Stage) -> None:
+    queue_wait_ns = int(CROWD * PAUSE_MIN * 1e9) - 1
     for _ in range(5):
-        stage.put(stage.ended(age_ns=10 * LONG_NS, queue_wait_ns=LONG_NS - 1))
+        stage.put(stage.ended(age_ns=10 * LONG_NS, queue_wait_ns=queue_wait_ns))
+        stage.loop.turn()
+        assert not stage.loop.timers
+
+
+def test_the_pause_is_a_quarter_of_the_mean_time_in_the_queue(stage: Stage) -> None:
+    shortest, longest = 10_000_000, 30_000_000
+    for queue_wait_ns in (shortest, longest):
+        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=queue_wait_ns))
+    stage.loop.turn()
+    for queue_wait_ns in (shortest, longest):
+        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=queue_wait_ns))
+    stage.loop.turn()
+    assert [timer.when - stage.loop.now for timer in stage.loop.timers] == pytest.approx([0.005])
+    assert len(stage.settled) == 4
+
+
+@pytest.mark.parametrize(("age_ns", "wakes"), [(20_000_000, 0), (19_999_999, 1)])
+def test_a_call_is_gathered_from_the_age_at_which_a_pause_is_a_quarter_of_it(
+    stage: Stage, age_ns: int, wakes: int
+) -> None:
+    for _ in range(2):
+        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=20_000_000))
+        stage.loop.turn()
+    stage.put(stage.ended(age_ns=age_ns, queue_wait_ns=0))
+    assert len(stage.loop.ready) == wakes
+
+
+def test_a_few_that_queued_for_long_among_many_that_did_not_are_no_crowd(stage: Stage) -> None:
+    for _ in range(5):
+        stage.put(stage.crowded(), *(stage.slow() for _ in range(9)))
         stage.loop.turn()
         assert not stage.loop.timers
 
@@ -247,10 +281,10 @@ def test_nothing_is_left_behind_by_threads_beside_a_loop_that_gathers() -> None:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         stage.loop.turn()
-        stage.loop.pass_time(GATHER / 2)
+        stage.loop.pass_time(PAUSE_MAX / 2)
     while stage.loop.ready or stage.loop.timers:
         stage.loop.turn()
-        stage.loop.pass_time(GATHER)
+        stage.loop.pass_time(PAUSE_MAX)
     assert len(stage.settled) == 80
 
 
@@ -288,8 +322,8 @@ async def test_all_calls_of_a_crowd_are_settled_when_the_runtime_has_closed() ->
 async def test_what_was_gathered_is_settled_before_a_close_that_waits_for_nothing_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlet, "GATHER", 1e9)
-    monkeypatch.setattr(outlet, "LONG_NS", 0)
+    monkeypatch.setattr(outlet, "CROWD", 1e-30)
+    monkeypatch.setattr(outlet, "PAUSE_MAX", 1e9)
     async with Gate() as gate:
         runtime = Runtime(max_workers=2, shutdown_timeout=0.0)
         async with runtime:
