@@ -34,16 +34,16 @@ from typing import Any
 
 from hybridrt.pool.call import DONE, Call
 
-__all__ = ["CROWD", "PAUSE_MAX", "PAUSE_MIN", "Outlet", "forget_closed", "outlet_of"]
+__all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "Outlet", "forget_closed", "outlet_of"]
 
 logger = logging.getLogger("hybridrt")
 
 CROWD = 4
 """Pauses for which calls queue on average, so that the queue outlasts one. And pauses since it was submitted
 from which a call can be gathered, which makes it a quarter longer at most."""
-PAUSE_MIN, PAUSE_MAX = 0.002, 0.010
-"""Seconds for which the loop gathers ended calls: the least with which a good part of its turns are saved,
-and two of the interpreter's own switch intervals."""
+PAUSE_MIN_MS, PAUSE_MAX_MS = 2, 10
+"""For how long the loop gathers ended calls: at least so that a good part of its turns are saved, at most two
+of the interpreter's own switch intervals. Whole numbers, because loops round their timers up to them."""
 
 
 class Outlet:
@@ -104,10 +104,10 @@ class Outlet:
             self._wake()
             raise
         before, self._settled_at = self._settled_at, self.loop.time()
-        pause = min(PAUSE_MAX, queued_ns / (started * CROWD * 1e9)) if started else 0.0
-        if pause >= PAUSE_MIN and (timer is not None or self._settled_at - before < pause):
-            self._patience_ns = int(CROWD * pause * 1e9)
-            self._timer = self.loop.call_later(pause, self._settle)
+        pause_ms = min(PAUSE_MAX_MS, queued_ns // (started * CROWD * 1_000_000)) if started else 0
+        if pause_ms >= PAUSE_MIN_MS and (timer is not None or self._settled_at - before < pause_ms / 1e3):
+            self._patience_ns = CROWD * pause_ms * 1_000_000
+            self._timer = self.loop.call_later(pause_ms / 1e3, self._settle)
             self._gathers = True
             self._scheduled = True
 

@@ -12,14 +12,15 @@ import pytest
 
 from hybridrt import Runtime, RuntimeClosedError
 from hybridrt.loop import outlet
-from hybridrt.loop.outlet import CROWD, PAUSE_MAX, PAUSE_MIN, Outlet
+from hybridrt.loop.outlet import CROWD, PAUSE_MAX_MS, PAUSE_MIN_MS, Outlet
 from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
 from .support import Gate, eventually
 from .test_completions import Ended, Loop
 
-LONG_NS = int(CROWD * PAUSE_MAX * 1e9)
+PAUSE_MAX = PAUSE_MAX_MS / 1e3
+LONG_NS = CROWD * PAUSE_MAX_MS * 1_000_000
 """Time in the queue from which the loop pauses for as long as it ever does."""
 
 
@@ -168,15 +169,15 @@ def test_a_crowd_that_ends_one_by_one_wakes_the_loop_each_time(stage: Stage) -> 
 
 
 def test_calls_that_were_not_queued_for_long_are_no_crowd(stage: Stage) -> None:
-    queue_wait_ns = int(CROWD * PAUSE_MIN * 1e9) - 1
+    queue_wait_ns = CROWD * PAUSE_MIN_MS * 1_000_000 - 1
     for _ in range(5):
         stage.put(stage.ended(age_ns=10 * LONG_NS, queue_wait_ns=queue_wait_ns))
         stage.loop.turn()
         assert not stage.loop.timers
 
 
-def test_the_pause_is_a_quarter_of_the_mean_time_in_the_queue(stage: Stage) -> None:
-    shortest, longest = 10_000_000, 30_000_000
+def test_the_pause_is_a_quarter_of_the_mean_time_in_the_queue_in_whole_milliseconds(stage: Stage) -> None:
+    shortest, longest = 10_000_000, 33_000_000
     for queue_wait_ns in (shortest, longest):
         stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=queue_wait_ns))
     stage.loop.turn()
@@ -323,7 +324,7 @@ async def test_what_was_gathered_is_settled_before_a_close_that_waits_for_nothin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(outlet, "CROWD", 1e-30)
-    monkeypatch.setattr(outlet, "PAUSE_MAX", 1e9)
+    monkeypatch.setattr(outlet, "PAUSE_MAX_MS", 1e12)
     async with Gate() as gate:
         runtime = Runtime(max_workers=2, shutdown_timeout=0.0)
         async with runtime:
