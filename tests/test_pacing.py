@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
 
 from benchmarks import echo, mixed
 from benchmarks.children.pacer import figures, schedule
-from benchmarks.children.work import ALIKE, TimedWork, Work, calibrate
+from benchmarks.children.work import ALIKE, Work, at_one_speed, calibrate, timed_units
 from benchmarks.harness import Candidate, spawn
 
 PACING = {"rate": 200, "connections": 2, "warmup": 0.1, "seconds": 0.2}
@@ -42,15 +43,11 @@ def test_work_is_counted_while_it_is_done_by_any_thread() -> None:
     assert work.done() == 15
 
 
-def test_timed_work_counts_each_unit_at_the_speed_of_its_neighbours() -> None:
-    work = TimedWork(ALIKE)
-    work()
-    assert work.done() == ALIKE
-    assert (first := work.seconds()) > 0
-    work._taken.extend([1.0] * (ALIKE - 1) + [50.0])
-    assert work.seconds() == pytest.approx(first + ALIKE)
-    work._taken.extend([2.0] * (ALIKE - 1))
-    assert work.seconds() == pytest.approx(first + ALIKE)  # the next are not complete
+def test_units_count_at_the_speed_of_their_neighbours() -> None:
+    assert len(timed_units(3)) == 3
+    assert min(timed_units(3)) > 0
+    assert at_one_speed([1.0] * (ALIKE - 1) + [50.0]) == ALIKE
+    assert at_one_speed([1.0] * ALIKE + [2.0, 9.0, 2.0]) == ALIKE + 6.0
 
 
 def test_a_call_has_at_least_one_unit() -> None:
@@ -78,12 +75,12 @@ def test_an_echo_run_gives_latencies_and_work(way: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "size"), [("stdlib", 4), ("offload", None)])
+@pytest.mark.parametrize(("way", "size"), [("stdlib", 4), ("offload", None), ("pure", None)])
 def test_a_mixed_run_gives_requests_and_latencies(way: str, size: int | None) -> None:
-    load = {"requests": 8, "wait": 0.005, "units": 5, "pacing": PACING}
+    load = {"requests": 8, "pause": 0.005, "units": 5, "pacing": PACING}
     arguments = {"way": way, "size": size, "loop": "asyncio", **load}
     sample = spawn(Candidate(name=way, job="mixed", arguments=arguments))
     assert sample["requests"] > 0
-    assert 0 < sample["work"] < 1.05
+    assert 0 < sample["work"] < 1.05 * (1 if way != "pure" else os.cpu_count() or 1)
     assert sample["request"]["p50"] >= 0.005
     assert sample["latency"]["count"] == 40

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +12,7 @@ from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.pacer import figures
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.services import SERVICES, Service
-from benchmarks.children.work import TimedWork
+from benchmarks.children.work import at_one_speed, timed_units, wait
 
 __all__ = ["measure"]
 
@@ -23,7 +23,7 @@ def measure(
     size: int | None,
     loop: str,
     requests: int,
-    wait: float,
+    pause: float,
     units: int,
     pacing: Mapping[str, float],
 ) -> Mapping[str, Any]:
@@ -34,11 +34,11 @@ def measure(
         size: Threads, where they can be chosen.
         loop: `asyncio` or `uvloop`.
         requests: Requests in flight.
-        wait: Seconds that each of them waits.
+        pause: Seconds that each of them waits.
         units: Units of work that each of them does.
         pacing: Fields of `Pace`.
     """
-    serving = _Serving(requests, wait, TimedWork(units))
+    serving = _Serving(requests, pause, units)
     return run_on(loop, _measure(serving, way, size, Pace(**pacing)))  # type: ignore[arg-type]  # JSON
 
 
@@ -58,26 +58,28 @@ async def _measure(serving: _Serving, way: str, size: int | None, pacing: Pace) 
 class _Serving:
     """The requests, and how many have been answered."""
 
-    def __init__(self, requests: int, wait: float, work: TimedWork) -> None:
+    def __init__(self, requests: int, pause: float, units: int) -> None:
         self.requests = requests
         self.times: deque[float] = deque(maxlen=requests * 20)
-        self._wait = wait
-        self._work = work
-        self._answered: Counter[str] = Counter()
+        self._pause = pause
+        self._units = units
+        self._answered = 0
+        self._taken: list[list[float]] = []
+        self._work = 0.0
 
     async def stand(self, service: Service) -> None:
         while True:
             begun = time.perf_counter()
-            await service.run(self._waits)
-            await service.run(self._work)
+            await service.run(wait, self._pause)
+            self._taken.append(await service.run(timed_units, self._units))
             self.times.append(time.perf_counter() - begun)
-            self._answered["requests"] += 1
-
-    def _waits(self) -> None:
-        time.sleep(self._wait)
+            self._answered += 1
 
     def counts(self) -> Mapping[str, float]:
-        return {"requests": self._answered["requests"], "work": self._work.seconds()}
+        """Return the requests answered, and the seconds of work in them at the speed of the moment."""
+        taken, self._taken = self._taken, []
+        self._work += sum(map(at_one_speed, taken))
+        return {"requests": self._answered, "work": self._work}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ class Service:
     """An open candidate.
 
     Attributes:
-        run: Gives what a function returns, from a thread.
+        run: Gives what a function returns for some arguments, from a thread.
         told: What ours knows about itself; empty for the others.
     """
 
-    run: Callable[[Call], Awaitable[object]]
+    run: Callable[..., Awaitable[Any]]
     told: Callable[[], Mapping[str, Any]] = dict
 
 
@@ -77,12 +77,23 @@ async def _runtime(size: None, **options: Any) -> AsyncIterator[Service]:
         yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
 
 
+@asynccontextmanager
+async def _pure(size: None) -> AsyncIterator[Service]:
+    """A runtime that may choose where a function runs."""
+    import hybridrt
+
+    placed = cache(hybridrt.offload(pure=True))
+    async with hybridrt.Runtime() as runtime:
+        yield Service(run=lambda fn, *args: placed(fn)(*args), told=lambda: _excerpt(runtime.statistics()))
+
+
 SERVICES: dict[str, Callable[[Any], AbstractAsyncContextManager[Service]]] = {
     "stdlib": _stdlib,
     "anyio": _anyio,
     "betapool": _betapool,
     "default_executor": _default_executor,
     "offload": _runtime,
+    "pure": _pure,
     "patient": partial(_runtime, loop_delay_target=0.01),
     "unshielded": partial(_runtime, shield=False),
 }

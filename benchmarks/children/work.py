@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections.abc import Sequence
 from statistics import median
 
-__all__ = ["ALIKE", "TimedWork", "Work", "calibrate"]
+__all__ = ["ALIKE", "Work", "at_one_speed", "calibrate", "timed_units", "wait"]
 
 _LOOPS = 1_000
 ALIKE = 16
@@ -58,28 +58,22 @@ class Work:
         return sum(tuple(self._cells.values()))
 
 
-class TimedWork(Work):
-    """The same, and what the units took by the CPU clock of their thread.
+def wait(seconds: float) -> None:
+    """Block the thread."""
+    time.sleep(seconds)
+
+
+def timed_units(units: int) -> list[float]:
+    """Do the work of one call; return what each unit took by the CPU clock of its thread."""
+    cells: dict[int, int] = {}
+    return [_timed_unit(cells) for _ in range(units)]
+
+
+def at_one_speed(taken: Sequence[float]) -> float:
+    """Return how long the units of a call would have taken on a core of its own, at the speed of the moment.
 
     How much gets done on a shared machine follows the speed of its cores, which is another one from second to
     second. What is done at the speed of the moment can be compared.
     """
-
-    def __init__(self, units: int) -> None:
-        super().__init__(units)
-        self._taken: deque[float] = deque()
-        self._seconds = 0.0
-
-    def __call__(self) -> None:
-        """Do the work of one call."""
-        at = time.thread_time()
-        for _ in range(self._units):
-            _units(1, self._cells)
-            before, at = at, time.thread_time()
-            self._taken.append(at - before)
-
-    def seconds(self) -> float:
-        """Return the seconds for which the units done so far would have kept a core busy; from one thread."""
-        while len(self._taken) >= ALIKE:
-            self._seconds += ALIKE * median(self._taken.popleft() for _ in range(ALIKE))
-        return self._seconds
+    alike = [taken[begin : begin + ALIKE] for begin in range(0, len(taken), ALIKE)]
+    return sum(len(units) * median(units) for units in alike)
