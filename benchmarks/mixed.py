@@ -50,8 +50,8 @@ _NEEDS = {
     **dict.fromkeys(_OURS, ("hybridrt",)),
 }
 _THROUGHPUT, _DELAY, _GAIN = 0.95, 1 / 15, 2.5
-"""Against the best static size: work done at least, latency of the loop at most; and against asyncio's
-default size: work done at least."""
+"""Against the best static size: requests at least, latency of the loop at most; and against asyncio's
+default size: requests at least."""
 
 _NOTE = """\
 {requests} requests in flight on asyncio, each a wait of {wait:.0f} ms and then {units} units of work
@@ -59,12 +59,13 @@ _NOTE = """\
 process. Times in milliseconds; those of the loop count from when an echo request was due. The median over
 {count} fresh processes of {seconds} s, then lowest and highest.
 
-How many requests are answered follows the speed of the machine's cores, which on a shared one is another
-from second to second. So the promises compare the *work* done: the share of its time for which the units
-would have kept one core busy at the speed of the moment, each timed by its thread's CPU clock ({alike} in a
-row count as long as the middle one of them), of calls that have ended. One GIL allows 1; calls that are
-declared `pure` may compute in other processes, for which there are {cores} cores. The best static size is the
-one with the most. A ratio is formed within one repetition, then summarised."""
+How many requests are answered follows the speed of the machine's cores, which on a shared one can be another
+from second to second. *Work* tells it apart: the share of its time for which the units would have kept one
+core busy at the speed of the moment, each timed by its thread's CPU clock ({alike} in a row count as long as
+the middle one of them), of calls that have ended. It is no measure by itself, because a unit takes longer
+while more is going on beside it. One GIL allows 1; calls that are declared `pure` may compute in other
+processes, for which there are {cores} cores. The best static size is the one with the most requests. A ratio
+is formed within one repetition, then summarised."""
 
 
 def candidates(*, quick: bool, units: int) -> list[Candidate]:
@@ -140,7 +141,7 @@ def _figures(taken: Sequence[Sample]) -> Figures:
 
 def _best_static(found: Mapping[str, Figures]) -> str | None:
     static = [way for way in found if way.startswith("stdlib")]
-    return max(static, key=lambda way: median(found[way]["work"]), default=None)
+    return max(static, key=lambda way: median(found[way]["requests"]), default=None)
 
 
 def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
@@ -150,13 +151,13 @@ def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
         if best is None or way not in found:
             continue
         ours, static = found[way], found[best]
-        slower = ratios(static["work"], ours["work"])
-        yield Target(claim=f"work, {best} / {way}", figure=slower, limit=1 / _THROUGHPUT)
+        slower = ratios(static["requests"], ours["requests"])
+        yield Target(claim=f"requests, {best} / {way}", figure=slower, limit=1 / _THROUGHPUT)
         delay = ratios(ours["loop_p99"], static["loop_p99"])
         yield Target(claim=f"loop p99, {way} / {best}", figure=delay, limit=_DELAY)
         if "stdlib" in found:
-            slower = ratios(found["stdlib"]["work"], ours["work"])
-            yield Target(claim=f"work, default size / {way}", figure=slower, limit=1 / _GAIN)
+            slower = ratios(found["stdlib"]["requests"], ours["requests"])
+            yield Target(claim=f"requests, default size / {way}", figure=slower, limit=1 / _GAIN)
 
 
 def _text(found: Mapping[str, Figures], targets: Sequence[Target], note: str, head: Mapping[str, Any]) -> str:

@@ -58,9 +58,9 @@ def test_the_echo_is_measured_on_both_loops_in_every_way() -> None:
     assert len({candidate.name for candidate in echo.candidates(quick=True, units=1)}) == 2 * len(echo.WAYS)
 
 
-def test_the_best_static_size_is_the_one_with_the_most_work() -> None:
+def test_the_best_static_size_is_the_one_with_the_most_requests() -> None:
     found = {"stdlib": [1.0, 1.0], "stdlib of 32": [9.0, 3.0], "stdlib of 64": [5.0, 5.5], "offload": [99.0]}
-    figures = {way: {"work": values} for way, values in found.items()}
+    figures = {way: {"requests": values} for way, values in found.items()}
     assert mixed._best_static(figures) == "stdlib of 32"
 
 
