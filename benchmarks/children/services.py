@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -83,8 +83,8 @@ async def _pure(size: None) -> AsyncIterator[Service]:
     import hybridrt
 
     placed = cache(hybridrt.offload(pure=True))
-    async with hybridrt.Runtime() as runtime:
-        yield Service(run=lambda fn, *args: placed(fn)(*args), told=lambda: _excerpt(runtime.statistics()))
+    async with _runtime(size) as service:
+        yield replace(service, run=lambda fn, *args: placed(fn)(*args))
 
 
 SERVICES: dict[str, Callable[[Any], AbstractAsyncContextManager[Service]]] = {

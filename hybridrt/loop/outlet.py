@@ -43,7 +43,8 @@ CROWD = 4
 from which a call can be gathered, which makes it a quarter longer at most."""
 PAUSE_MIN_MS, PAUSE_MAX_MS = 2, 10
 """For how long the loop gathers ended calls: at least so that a good part of its turns are saved, at most two
-of the interpreter's own switch intervals. Whole numbers, because loops round their timers up to them."""
+of the interpreter's own switch intervals. Whole numbers, because loops round their timers up to them. The
+least is not tuned."""
 
 
 class Outlet:

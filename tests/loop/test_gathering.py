@@ -94,12 +94,13 @@ class Stage:
         for call in calls:
             self.outlet.put(call)
 
-    def gather(self) -> None:
-        """Have two calls of a crowd settled one right after the other."""
+    def gather(self, *queue_waits_ns: int) -> None:
+        """Have calls that were queued for so long, one for long otherwise, settled twice in a row."""
+        waits = queue_waits_ns or (LONG_NS,)
         for _ in range(2):
-            self.put(self.crowded())
+            self.put(*(self.ended(age_ns=2 * LONG_NS, queue_wait_ns=wait) for wait in waits))
             self.loop.turn()
-        assert len(self.loop.timers) == 1
+        assert (len(self.settled), len(self.loop.timers)) == (2 * len(waits), 1)
         self.settled.clear()
 
 
@@ -177,24 +178,15 @@ def test_calls_that_were_not_queued_for_long_are_no_crowd(stage: Stage) -> None:
 
 
 def test_the_pause_is_a_quarter_of_the_mean_time_in_the_queue_in_whole_milliseconds(stage: Stage) -> None:
-    shortest, longest = 10_000_000, 33_000_000
-    for queue_wait_ns in (shortest, longest):
-        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=queue_wait_ns))
-    stage.loop.turn()
-    for queue_wait_ns in (shortest, longest):
-        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=queue_wait_ns))
-    stage.loop.turn()
+    stage.gather(10_000_000, 33_000_000)
     assert [timer.when - stage.loop.now for timer in stage.loop.timers] == pytest.approx([0.005])
-    assert len(stage.settled) == 4
 
 
 @pytest.mark.parametrize(("age_ns", "wakes"), [(20_000_000, 0), (19_999_999, 1)])
 def test_a_call_is_gathered_from_the_age_at_which_a_pause_is_a_quarter_of_it(
     stage: Stage, age_ns: int, wakes: int
 ) -> None:
-    for _ in range(2):
-        stage.put(stage.ended(age_ns=LONG_NS, queue_wait_ns=20_000_000))
-        stage.loop.turn()
+    stage.gather(20_000_000)
     stage.put(stage.ended(age_ns=age_ns, queue_wait_ns=0))
     assert len(stage.loop.ready) == wakes
 
