@@ -172,7 +172,7 @@ def observe(limits: Limits, state: DemandState, window: Window) -> DemandState:
     One new state for four steps: making one is most of what a decision costs.
     """
     seen = {**_tell_time(state, window), **_smooth(state, window), **_hold_peak(state, window)}
-    if is_pressed(state, window) and window.running <= state.workers:
+    if (is_pressed(state, window) or _is_used(state, window)) and window.running <= state.workers:
         seen |= _read(state, window)
     return _learn_alone(limits, replace(state, **seen), window)
 
@@ -221,6 +221,11 @@ def _hold_peak(state: DemandState, window: Window) -> dict[str, Any]:
         return {"peak": max(state.peak, calls)}
     before = 0 if clock - state.peak_at >= 2 * PEAK else state.peak
     return {"peak": calls, "peak_before": before, "peak_at": clock}
+
+
+def _is_used(state: DemandState, window: Window) -> bool:
+    """Tell whether a trial's threads are used: it can be read then, even if they leave nothing queued."""
+    return state.trial is Trial.MORE and window.busy > state.before
 
 
 def _read(state: DemandState, window: Window) -> dict[str, Any]:

@@ -65,9 +65,9 @@ def begin(limits: Limits, state: DemandState, window: Window, veto: Reason | Non
     refused = veto is not None or state.clock - state.refused_at < QUIET
     more = not refused and state.workers < limits.highest
     if more and (state.exact or state.tried is not Trial.MORE or not fewer):
-        return _try_more(limits, state)
+        return _try_more(limits, state, window)
     if fewer and not state.exact:
-        return _try_fewer(limits, state, (0.5 if state.depth else 0.7) * state.workers)
+        return _try_fewer(limits, state, 0.7 * state.workers)
     return state
 
 
@@ -112,11 +112,12 @@ def _try_fewer(limits: Limits, state: DemandState, target: float) -> DemandState
     return _start(state, Trial.FEWER, workers)
 
 
-def _try_more(limits: Limits, state: DemandState) -> DemandState:
+def _try_more(limits: Limits, state: DemandState, window: Window) -> DemandState:
     if state.knee and not (state.done >= ENOUGH or state.time >= LONG):
         return state
     factor = 2.0 if not state.knee else 1.25 if state.exact else 1.5
-    return _start(state, Trial.MORE, limits.clamp(math.ceil(factor * state.workers)))
+    wanted = min(math.ceil(factor * state.workers), state.workers + window.queued)
+    return _start(state, Trial.MORE, limits.clamp(wanted))
 
 
 def _is_steady(state: DemandState) -> bool:
@@ -208,7 +209,7 @@ def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: fl
     state = replace(state, fewer_at=state.clock + wait)
     alone_now = lost >= SHARP * less and not 0.0 < CROWDED * state.least < state.service
     alone = state.service if alone_now else min(state.alone, state.service)
-    if less < 0.4 or not alone_now:
+    if not alone_now:
         workers = limits.clamp(min(state.before, math.ceil(staff(state.workers / ratio))))
         held = _hold(patience, replace(_end(state, workers), alone=alone), workers)
         return replace(held, retry_at=state.clock + SOON)
@@ -223,7 +224,8 @@ def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: fl
 def _judge_more(
     patience: float, limits: Limits, state: DemandState, ratio: float, doubt: float, final: bool
 ) -> DemandState:
-    added = state.workers / state.before - 1.0
+    used = max(state.before, min(state.workers, state.busy / state.time))
+    added = used / state.before - 1.0
     spare = outdoes_gil(limits, state) and state.best_used < FULL * limits.cores
     needed = 1.0 + (SMALL_GAIN if spare or is_brief(state) else GAIN) * added
     if ratio - doubt > needed or (final and ratio >= needed):

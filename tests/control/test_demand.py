@@ -181,13 +181,13 @@ def test_at_a_full_disk_half_the_threads_are_tried_and_kept_if_throughput_holds(
     assert kept.workers == trial.workers
 
 
-def test_threads_whose_loss_costs_throughput_come_back() -> None:
+def test_threads_whose_loss_costs_throughput_come_back_with_those_that_their_time_calls_for() -> None:
     reading = {"alone": 0.02, "alone_at": 32, "time": 2.0, "done": 1280, "busy": 64.0, "rate": 640.0}
     trial = decide(pressed(32), knee=32, knee_throughput=640.0, tried=Trial.MORE, **reading)
     assert trial.trial is Trial.FEWER
     states = run_policy(POLICY, LIMITS, trial, [pressed(trial.workers)] * 40)
     back = next(state for state in states if not state.trial)
-    assert (back.workers, back.reason) == (32, Reason.KNEE)
+    assert (back.workers, back.reason) == (math.ceil(staff(640.0 * 0.05)), Reason.KNEE)
 
 
 def test_a_knee_is_left_alone_until_it_may_be_doubted() -> None:

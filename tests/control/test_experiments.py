@@ -36,6 +36,48 @@ def test_an_experiment_whose_backlog_goes_away_adds_threads_only_if_the_size_bef
     assert (after.trial, after.workers) == (Trial.NONE, kept)
 
 
+@pytest.mark.parametrize(("queued", "size"), [(3, 67), (16, 80), (1000, 96)])
+def test_no_more_threads_are_tried_than_calls_are_there_for_them(queued: int, size: int) -> None:
+    known = {"alone": 0.05, "alone_at": 64, "knee": 64, "patience": 4.0, "clock": 9.0}
+    reading = {"time": 2.0, "done": 2560, "busy": 128.0, "rate": 1280.0, "quick": 0.05}
+    trial = decide(pressed(64, queued=queued), workers=64, **known, **reading)
+    assert (trial.trial, trial.workers) == (Trial.MORE, size)
+
+
+@pytest.mark.parametrize(("rate", "kept"), [(600.0, 48), (750.0, 68)])
+def test_more_threads_are_judged_by_as_many_as_run_though_no_call_is_left_queued(
+    rate: float, kept: int
+) -> None:
+    """While results are on their way to their callers, a size for all calls leaves nothing queued.
+
+    If it did more, the size comes down to those that run, and some to spare.
+    """
+    under_way = DemandState(
+        workers=80, trial=Trial.MORE, before=48, trial_at=9.0, clock=9.0, best=600.0, rate=600.0, patience=4.0
+    )
+    calls = round(rate * 0.05)
+    all_run = Window(seconds=0.05, queued=0, running=60, completed=calls, wall=1.0, cpu=0.0, busy=60.0)
+    states = run_policy(POLICY, LIMITS, under_way, [all_run] * 20)
+    assert {(state.trial, state.workers) for state in states[9:]} == {(Trial.NONE, kept)}
+
+
+@pytest.mark.parametrize(("share", "exact"), [(0.7, True), (0.85, False)])
+def test_a_third_of_the_threads_left_off_tells_whether_calls_hold_each_other_up(
+    share: float, exact: bool
+) -> None:
+    """Where throughput falls by as much as threads were left off, nobody had waited for another."""
+    under_way = DemandState(
+        workers=70, trial=Trial.FEWER, before=100, trial_at=8.0, clock=9.0, best=2000.0, rate=2000.0,
+        alone=0.05, alone_at=100, quick=0.05, patience=4.0,
+    )  # fmt: skip
+    rejected = POLICY.decide(LIMITS, under_way, pressed(70, throughput=2000.0 * share))
+    for _ in range(40):
+        if not rejected.trial:
+            break
+        rejected = POLICY.decide(LIMITS, rejected, pressed(70, throughput=2000.0 * share))
+    assert (rejected.trial, rejected.exact) == (Trial.NONE, exact)
+
+
 def test_a_knee_is_not_doubted_while_the_rate_comes_up_after_a_quiet_time() -> None:
     known = DemandState(
         workers=32, knee=32, knee_throughput=640.0, alone=0.05, alone_at=8, exact=True, retry_at=99.0,
