@@ -247,9 +247,10 @@ class Governor:
         process_cpu = process_cpu_ns - self.process_cpu_ns
         self.process_cpu_ns = process_cpu_ns
         hired: list[Worker] = []
+        look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
+        self._read_memory(look)
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
-            look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
             self._measure(look)
             changed = False
             for pool in pools:
@@ -290,12 +291,17 @@ class Governor:
         )
 
     def _measure(self, look: Look) -> None:
-        """Bring up to date how contended the GIL is, and how much memory is in use."""
+        """Bring up to date how contended the GIL is."""
         load = self.interpreter.gil_load
         if look.slept and look.gil:
             load.woke(look.delay, free=look.prompt)
         load.saw_interval(look.now, look.switch_interval)
-        # Reading files gives the GIL away several times: not while everybody wants it.
+
+    def _read_memory(self, look: Look) -> None:
+        """Bring up to date how much memory is in use, without the lock.
+
+        Reading files gives the GIL away several times: where everybody wants it, that takes some 50 ms.
+        """
         if look.now >= self._memory_due_ns and (look.prompt or self.memory is None):
             self._memory_due_ns = look.now + _MEMORY_NS
             self.memory = memory_share()

@@ -47,6 +47,24 @@ def counting(private: Interpreter) -> Counting:
     return counting
 
 
+# ---------------------------------------------------------------------- what it reads
+
+
+def test_the_memory_in_use_is_read_without_the_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading files gives the GIL away: workers and loop would wait until the governor has it again."""
+    lock, held = stage.interpreter.lock, []
+
+    def share() -> float:
+        held.append(lock.locked())
+        return 0.5
+
+    monkeypatch.setattr(governor_module, "memory_share", share)
+    stage.interpreter.governor._memory_due_ns = 0
+    stage.step(3 * MS)
+    assert held == [False]
+    assert stage.interpreter.governor.memory == 0.5
+
+
 # ---------------------------------------------------------------------- how long it sleeps
 
 
