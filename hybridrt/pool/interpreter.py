@@ -21,7 +21,6 @@ from weakref import WeakSet
 from hybridrt.clock import Clock, SystemClock
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import gil_enabled, usable_cores
-from hybridrt.measure.threads import close_all
 from hybridrt.observe.gil_load import GilLoad
 from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
@@ -117,7 +116,6 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    close_all()
     start_gates_clean()
     shared.start_clean()
 

@@ -254,8 +254,8 @@ def _longest_gap(worker: Worker, call: Call, look: Look) -> int:
 def _judge(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> tuple[Verdict, Reading]:
     """Tell what a call does; its clock alone is read unless it `matters`.
 
-    The kernel's files give the GIL away, with the interpreter's lock held, so a step asks them a few
-    times only, and only of calls that have a permit to give back or are not known yet.
+    A file of the kernel costs five times what the clock does, so a step asks a few times only, and only of
+    calls that have a permit to give back or are not known yet.
     """
     assert worker.probe is not None
     reading = _read(worker, sample, look, matters=matters)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hybridrt.measure import threads
+from hybridrt.measure import kernel
 from hybridrt.measure.threads import ThreadProbe
 
 DEADLINE = 30.0
@@ -166,43 +166,6 @@ def test_a_closed_probe_answers_with_none() -> None:
         assert answer() is None
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
-
-
-@linux_only
-def test_closing_gives_the_file_back() -> None:
-    files = open_files()
-    probe = ThreadProbe()
-    probe.schedule_ins()
-    probe.schedule_ins()
-    assert open_files() == files + 1
-    probe.close()
-    assert open_files() == files
-
-
-@linux_only
-def test_beyond_a_number_of_files_a_probe_answers_without_keeping_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A thousand threads must not use up the files of a process."""
-    files = open_files()
-    monkeypatch.setattr(threads, "FILES_MAX", len(threads._keepers))
-    probe = ThreadProbe()
-    assert probe.schedule_ins() is not None
-    assert open_files() == files
-    probe.close()
-
-
-@linux_only
-def test_a_forked_child_gives_all_files_back() -> None:
-    files = open_files()
-    probes = [ThreadProbe(), ThreadProbe()]
-    threads.close_all()
-    assert open_files() <= files
-    assert [probe.schedule_ins() for probe in probes] == [None, None]
-
-
 def test_after_its_thread_is_gone_and_it_is_closed_a_probe_answers_with_none() -> None:
     with watched() as (_, probe):
         pass
@@ -232,16 +195,6 @@ def test_a_kernel_that_tells_nothing_of_threads_is_absent(
     monkeypatch: pytest.MonkeyPatch, text: bytes
 ) -> None:
     probe = ThreadProbe()
-    monkeypatch.setattr(os, "pread", lambda *_: text)
-    assert probe.schedule_ins() is None
-    probe.close()
-
-
-def test_a_kernel_without_the_file_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(*_: object) -> int:
-        raise FileNotFoundError("/proc is not mounted")
-
-    monkeypatch.setattr(os, "open", missing)
-    probe = ThreadProbe()
+    monkeypatch.setattr(kernel, "read", lambda _: text)
     assert probe.schedule_ins() is None
     probe.close()
