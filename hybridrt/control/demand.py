@@ -12,8 +12,8 @@ square-root staffing, and libdispatch (double when all is blocked). The rules, i
    nothing known yet: grow, at once to a size known to be good, else by doubling.
 3. Held back although growth does not seem to pay: try more threads, or fewer, and keep what holds up
    the throughput. What was found stays for seconds, then longer and longer.
-4. Nobody held back: after some seconds the size comes down to the peak of that time. If calls seem to
-   hold each other up all the same, fewer are tried as well; the rest then queues.
+4. Nobody held back: after some seconds the size comes down to the peak of that time, if it is clearly
+   lower. If calls seem to hold each other up all the same, fewer are tried as well; the rest then queues.
 
 Throughput is the authority: the service time alone, the profiles' knee and all signals of the GIL only
 choose what to try and what to refuse.
@@ -47,7 +47,7 @@ class DemandPolicy:
     """
 
     interval: float = 0.05
-    first: int = 8
+    first: int = 6
     patience: float = 4.0
 
     def start(self, limits: Limits) -> DemandState:
@@ -134,11 +134,11 @@ class DemandPolicy:
     # ------------------------------------------------------------------ not held back
 
     def _settle(self, limits: Limits, state: DemandState, window: Window) -> DemandState:
-        """Come down to the peak of the last seconds, if it is lower."""
+        """Come down to the peak of the last seconds, if it is clearly lower."""
         rest = self._rest(limits, state)
         peak = max(state.peak, state.peak_before)
-        want = max(rest, limits.clamp(math.ceil(peak + math.sqrt(peak))))
-        if want < state.workers:
+        want = max(rest, limits.clamp(peak))
+        if want < state.workers and peak + math.sqrt(peak) < state.workers:  # the next peak may be higher
             return replace(state, workers=want, reason=Reason.NO_DEMAND, streak=0)
         state = replace(
             state, reason=Reason.HOLD, streak=state.streak + 1 if is_crowded(limits, state, window) else 0

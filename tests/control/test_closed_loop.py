@@ -69,12 +69,16 @@ def test_a_full_disk_is_held_near_its_knee(seed: int) -> None:
 
 @pytest.mark.slow
 def test_ten_minutes_of_the_same_load_do_not_move_the_size() -> None:
-    run = governed(DISK, 600.0)
-    sizes = run.sizes(120.0, 600.0)
-    middle = sorted(sizes)[len(sizes) // 2]
-    beyond = sum(abs(size - middle) > 0.25 * middle + 1 for size in sizes)
-    assert beyond <= 0.05 * len(sizes)
-    assert run.throughput(120.0, 600.0) >= 0.97 * DISK.optima[0].throughput
+    """But for one twentieth of the time, for its trials; now and then one of them misleads."""
+    beyond = total = 0
+    for seed in range(1, 6):
+        run = governed(DISK, 600.0, seed)
+        sizes = run.sizes(120.0, 600.0)
+        middle = sorted(sizes)[len(sizes) // 2]
+        beyond += sum(abs(size - middle) > 0.25 * middle + 1 for size in sizes)
+        total += len(sizes)
+        assert run.throughput(120.0, 600.0) >= 0.97 * DISK.optima[0].throughput
+    assert beyond <= 0.05 * total
 
 
 @pytest.mark.slow

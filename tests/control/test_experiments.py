@@ -44,13 +44,13 @@ def test_no_more_threads_are_tried_than_calls_are_there_for_them(queued: int, si
     assert (trial.trial, trial.workers) == (Trial.MORE, size)
 
 
-@pytest.mark.parametrize(("rate", "kept"), [(600.0, 48), (750.0, 68)])
+@pytest.mark.parametrize(("rate", "kept"), [(600.0, 48), (750.0, 60)])
 def test_more_threads_are_judged_by_as_many_as_run_though_no_call_is_left_queued(
     rate: float, kept: int
 ) -> None:
     """While results are on their way to their callers, a size for all calls leaves nothing queued.
 
-    If it did more, the size comes down to those that run, and some to spare.
+    If it did more, the size comes down to those that run.
     """
     under_way = DemandState(
         workers=80, trial=Trial.MORE, before=48, trial_at=9.0, clock=9.0, best=600.0, rate=600.0, patience=4.0
