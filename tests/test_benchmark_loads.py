@@ -18,6 +18,7 @@ from benchmarks.children.pulse import Pulse
 from benchmarks.children.records import Records
 from benchmarks.children.workloads import LOADS as OPENERS
 from benchmarks.children.workloads import open_load
+from benchmarks.harness import Candidate, Progress
 from benchmarks.loads import figures, plan, running
 from benchmarks.loads.report import make
 from benchmarks.loads.store import Store
@@ -93,6 +94,20 @@ def test_sizes_are_measured_again_when_one_run_cannot_tell_them_apart(
 ) -> None:
     points = {4: Point(rate=100, p99=0), 8: Point(rate=second, p99=0), 1: Point(rate=10, p99=0)}
     assert doubtful(points) == again
+
+
+def test_a_load_whose_calls_take_long_together_is_swept_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float, float]] = []
+
+    def spawn(candidate: Candidate) -> Any:
+        told = candidate.arguments
+        seen.append((told["pool"], told["warmup"], told["seconds"]))
+        return sample(1.0)
+
+    monkeypatch.setattr(running, "spawn", spawn)
+    monkeypatch.setattr(running, "ALTERNATIVES", {})
+    running.measure(plan.Load(name="wait", title="", patience=4.0), plan.OFFICIAL, Progress("loads"))
+    assert set(seen) == {("static", 1.0, 4.0), ("static", 0, 8.0), ("hybridrt", 0, 15.0)}
 
 
 def test_efficiency_is_formed_pair_by_pair() -> None:

@@ -25,8 +25,9 @@ lowest and highest. A load with phases counts with their geometric mean."""
 
 _OTHERS_NOTE = """\
 Throughput as a share of the best static pool's. Static sizes are points of the sweep (steady state,
-{sweep:g} s, over the best point there); BetaPool and anyio ran once for {once:g} s from a cold start,
-in which BetaPool, whose first step comes after two, keeps the four threads that it starts with."""
+{sweep:g} s, or two to eight times that where all calls in flight take long, over the best point there);
+BetaPool and anyio ran once for {once:g} s from a cold start, in which BetaPool, whose first step comes
+after two, keeps the four threads that it starts with."""
 
 _DETAIL_NOTE = """\
 Medians over the pairs, ours then the best static pool's: calls per second; milliseconds from

@@ -84,7 +84,8 @@ class _Bench:
         return self._run(pool, None, 0.0, self._timing.once)
 
     def _point(self, size: int) -> Point:
-        sample = self._run("static", size, self._timing.warmup, self._timing.sweep)
+        patience = self._load.patience
+        sample = self._run("static", size, patience * self._timing.warmup, patience * self._timing.sweep)
         return Point(rate=over_phases(sample, "rate"), p99=over_phases(sample, "run_p99"))
 
     def _run(self, pool: str, size: int | None, warmup: float, seconds: float) -> Sample:
