@@ -129,8 +129,9 @@ def test_one_short_call_runs_beside_a_long_one(stage: Stage) -> None:
 
 def test_waiting_calls_all_run_beside_computing_ones(stage: Stage) -> None:
     stage.push_many(4, stage.learn(Kind.LONG))
-    waiting = stage.push_many(8, stage.learn(Kind.WAITING))
-    assert len(stage.running()) == 9
+    size = stage.pool.sizing.state.workers
+    waiting = stage.push_many(size, stage.learn(Kind.WAITING))
+    assert len(stage.running()) == size + 1
     assert set(waiting) < set(stage.running())
 
 
@@ -197,7 +198,7 @@ def test_an_unknown_and_a_short_call_go_by_their_age() -> None:
 
 def test_a_call_queued_while_its_function_was_unknown_goes_by_what_is_known_by_now(stage: Stage) -> None:
     fn = named("becomes_waiting")
-    calls = stage.push_many(9, fn)
+    calls = stage.push_many(1 + stage.pool.sizing.state.workers, fn)
     assert stage.running() == calls[:1]
     stage.clock.advance(0.020)
     stage.end(calls[0])  # it used no CPU: a waiting function
