@@ -300,7 +300,7 @@ class Governor:
     def _read_memory(self, look: Look) -> None:
         """Bring up to date how much memory is in use, without the lock.
 
-        Reading files gives the GIL away several times: where everybody wants it, that takes some 50 ms.
+        Reading files gives the GIL away several times: where everybody wants it, that takes long.
         """
         if look.now >= self._memory_due_ns and (look.prompt or self.memory is None):
             self._memory_due_ns = look.now + _MEMORY_NS

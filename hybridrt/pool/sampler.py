@@ -254,7 +254,7 @@ def _longest_gap(worker: Worker, call: Call, look: Look) -> int:
 def _judge(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> tuple[Verdict, Reading]:
     """Tell what a call does; its clock alone is read unless it `matters`.
 
-    A file of the kernel costs five times what the clock does, so a step asks a few times only, and only of
+    A file of the kernel costs several times what the clock does, so a step asks a few times only, and only of
     calls that have a permit to give back or are not known yet.
     """
     assert worker.probe is not None

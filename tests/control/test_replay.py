@@ -53,7 +53,10 @@ def test_the_windows_of_a_run_replay_to_its_sizes() -> None:
 
 
 def test_a_recorded_run_at_a_full_disk_decides_as_it_did_then() -> None:
-    """A change of the law changes this; record anew, and read what has become different."""
+    """A change of the law changes this; record anew, and read what has become different.
+
+    That run began with eight threads.
+    """
     recorded = json.loads((Path(__file__).parent / "data" / "full_disk.json").read_text(encoding="utf-8"))
     states = Recording.from_dict(recorded).replay(DemandPolicy(first=8))
     assert [[state.workers, state.reason] for state in states] == recorded["decided"]
