@@ -62,7 +62,7 @@ IMPURE = frozenset(
     }
 )
 """What the control law must not know: clocks, threads, loops, the machine, chance."""
-LINES_MAX = 400
+LINES_MAX = 600
 
 
 def sources(*folders: str) -> list[Path]:
@@ -132,10 +132,10 @@ def test_the_control_law_knows_no_clock_no_thread_no_loop_and_no_chance() -> Non
     assert not found, "\n".join(found)
 
 
-def test_every_file_stays_under_400_lines() -> None:
+def test_no_file_passes_600_lines() -> None:
     files = sources(PACKAGE, "tests", "examples", "benchmarks")
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
-    long = {name: lines for name, lines in lengths.items() if lines >= LINES_MAX}
+    long = {name: lines for name, lines in lengths.items() if lines > LINES_MAX}
     assert not long
 
 
