@@ -213,8 +213,9 @@ class LimiterStatistics:
     """anyio's limiter of worker threads, as of the last beat of the loop.
 
     Attributes:
-        total: Calls that may run at once; None for any number.
-        floor: The value found, below which it is never set; None for any number.
+        total: Calls that may run at once; None for any number, and if the governing stopped before it found
+            the limiter.
+        floor: The value found, below which it is never set; None as for `total`.
         borrowed: Calls that run.
         waiting: Tasks that wait for their turn.
         decisions: The last 200 decisions, oldest first; their sizes are totals.

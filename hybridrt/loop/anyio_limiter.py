@@ -99,14 +99,13 @@ class AnyioLimiter:
         self._see(self._limiter)
 
     def statistics(self) -> LimiterStatistics | None:
-        """Return what is known; None before anything used anyio's threads."""
-        seen = self._seen
-        if seen is None:
+        """Return what is known; None before anything used anyio's threads, unless governing has stopped."""
+        if self._seen is None and self._stopped is None:
             return None
-        total, borrowed, waiting = seen
+        total, borrowed, waiting = self._seen or (math.inf, 0, 0)
         return LimiterStatistics(
             total=_number(total),
-            floor=_number(self._found),
+            floor=None if self._limiter is None else _number(self._found),
             borrowed=borrowed,
             waiting=waiting,
             decisions=tuple(self._decisions.copy()),
@@ -234,10 +233,11 @@ def _ceiling(limits: Limits, window: Window) -> int:
 def _variable(loop: asyncio.AbstractEventLoop, name: str) -> Any:
     """Return a variable that anyio keeps for a loop, or None before it was set.
 
-    anyio's own way to ask makes the limiter that it asks for, and works in tasks alone.
+    anyio's own way to ask makes the limiter that it asks for, and works in tasks alone. A module that
+    another thread is just importing is in `sys.modules` already, and lacks what it will define.
     """
     backend: Any = sys.modules.get("anyio._backends._asyncio")
-    if backend is None:
+    if backend is None or getattr(backend.__spec__, "_initializing", False):
         return None
     lowlevel: Any = sys.modules["anyio.lowlevel"]
     kept = lowlevel._run_vars.get(loop, {})

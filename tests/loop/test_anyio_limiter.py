@@ -298,6 +298,42 @@ def test_a_program_without_anyio_does_not_import_it() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
+HALF_IMPORTED = """
+import asyncio, importlib, sys, threading, hybridrt
+
+class Pause:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "anyio.lowlevel":  # which the backend imports before it defines anything
+            reached.set()
+            assert go.wait(30)
+
+async def main():
+    runtime = hybridrt.Runtime.current()
+    runtime._watch._heartbeat.stop()
+    backend = asyncio.ensure_future(asyncio.to_thread(importlib.import_module, "anyio._backends._asyncio"))
+    await asyncio.to_thread(reached.wait, 30)
+    assert "anyio._backends._asyncio" in sys.modules
+    runtime._limiter.beat(0.0, 0.0)
+    assert runtime.statistics().anyio is None
+    go.set()
+    await backend
+    import anyio.to_thread
+    await anyio.to_thread.run_sync(int)
+    runtime._limiter.beat(1.0, 0.0)
+    assert (runtime.statistics().anyio.total, runtime.statistics().anyio.stopped) == (40, None)
+
+reached, go = threading.Event(), threading.Event()
+sys.meta_path.insert(0, Pause)
+hybridrt.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_backend_that_another_thread_is_just_importing_is_not_there_yet() -> None:
+    subprocess.run([sys.executable, "-c", HALF_IMPORTED], check=True, timeout=50)
+
+
 async def test_the_beats_come_fast_while_calls_run_and_no_longer() -> None:
     async with Runtime() as runtime, Gate() as gate:
         beats = Beats(runtime)
@@ -361,3 +397,19 @@ async def test_a_failure_stops_it_and_leaves_a_limiter_that_works(caplog: pytest
         gate.release()
         assert await asyncio.gather(*tasks) == [*range(60)]
     assert limiter().total_tokens == FOUND
+
+
+async def test_one_that_failed_before_it_found_the_limiter_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await anyio.to_thread.run_sync(int)
+    async with Runtime() as runtime:
+        beats = Beats(runtime)
+        monkeypatch.delattr("anyio.lowlevel._run_vars")
+        await beats.seconds(0.02)
+        monkeypatch.undo()
+        seen = figures(runtime)
+        assert seen.stopped is not None
+        assert "_run_vars" in seen.stopped
+        assert (seen.total, seen.floor, seen.borrowed, seen.waiting) == (None, None, 0, 0)
+    assert len(caplog.records) == 1
