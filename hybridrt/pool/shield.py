@@ -13,9 +13,9 @@ The interval belongs to the user:
 - What was found when a call began to compute is the upper bound, and is put back when nothing has
   computed for 50 ms, when the last worker of a pool leaves, when the governor stops or fails, and in a
   forked child.
-- A value that differs from the one set last is somebody else's. It is left alone, and is the user's
-  own from the next rest on. If ours is put back before that, as by somebody who saved and restores it,
-  governing goes on.
+- A value that differs from the one set last is the user's. It is left alone, and is the user's
+  own from the next rest on. If ours is put back before that, by code that saves and restores it,
+  governing goes on. CPython cuts to whole microseconds, so what comes back may be a little less.
 - While a runtime with `shield=False` is open, or where HYBRIDRT_SHIELD=0 was set when hybridrt was
   imported, nothing is touched: of two runtimes that disagree the one that objects wins.
 - Of several loops the worst delay and the smallest target count.
@@ -43,6 +43,9 @@ __all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "sh
 
 LOOP_DELAY_TARGET = 0.002
 """Seconds, where no runtime says otherwise."""
+CUT = 3.5e-6
+"""Seconds that our value may lose while it is saved and restored, between two steps of the governor: each
+time CPython cuts it, at most one microsecond, and mostly none the second time."""
 LOOK_NS = 100_000_000
 """Time between two looks at the loops' delays: sorting their beats takes some 30 us."""
 
@@ -279,18 +282,22 @@ class Shield:
         now = self._switch.get()
         if self._user is None:
             self._user = self._ours = now
-        elif now != self._ours:  # somebody else's
+        elif not self._is_ours(now):
             return
-        if abs(self._grip.interval - now) >= 1e-6:
+        if abs(self._grip.interval - now) > 0.6e-6:  # what it is set to is rounded to the nearest one
             self._switch.set(self._grip.interval)
             self._ours = self._switch.get()
             self._changes += 1
+
+    def _is_ours(self, interval: float) -> bool:
+        """Return True if the shield has set it, or a save and restore made it of that."""
+        return 0.0 <= self._ours - interval < CUT
 
     def _give_back(self) -> None:
         """Put back what the user had set, unless somebody has set something else since."""
         if self._switch is None or self._user is None:
             return
-        if self._switch.get() == self._ours != self._user:
+        if self._is_ours(self._switch.get()) and self._ours != self._user:
             self._switch.set(self._user)
             self._changes += 1
         self._user = None
@@ -317,7 +324,7 @@ class Shield:
             return ShieldReason.VETO
         if self._grip is None:
             return ShieldReason.REST
-        if self._user is not None and self._switch is not None and self._switch.get() != self._ours:
+        if self._user is not None and self._switch is not None and not self._is_ours(self._switch.get()):
             return ShieldReason.FOREIGN
         return self._grip.reason
 

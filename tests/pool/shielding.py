@@ -34,7 +34,7 @@ class FakeSwitch:
 
     def set(self, seconds: float) -> None:
         assert self.lock is None or self.lock.locked()
-        self.value = int(seconds * 1e6) / 1e6  # cut, as CPython does
+        self.value = round(seconds * 1e6) / 1e6  # as `SystemSwitch` does
         self.history.append(self.value)
 
 

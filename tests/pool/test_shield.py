@@ -178,6 +178,19 @@ def test_whoever_saves_it_and_puts_it_back_does_not_end_the_governing(play: Play
     assert play.switch.value == USUAL
 
 
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_value_put_back_with_the_loss_of_cpythons_rounding_is_still_ours(play: Play, times: int) -> None:
+    play.begin()
+    play.switch.value -= times * 1e-6
+    play.step()
+    assert (play.switch.value, play.told.reason) == (LOWEST, ShieldReason.TIGHT)
+    play.switch.value -= times * 1e-6
+    assert play.told.reason is ShieldReason.TIGHT
+    play.end()
+    play.rest()
+    assert play.switch.value == USUAL
+
+
 # ---------------------------------------------------------------------- several runtimes
 
 

@@ -48,6 +48,21 @@ def test_a_call_runs_at_a_short_interval_and_leaves_no_trace(make: Make) -> None
     assert sys.getswitchinterval() == before
 
 
+def test_a_call_that_saves_and_restores_the_interval_leaves_no_trace(untouched: None, make: Make) -> None:
+    before = sys.getswitchinterval()
+    executor = make()
+
+    def saves_and_restores() -> bool:
+        saved = sys.getswitchinterval()
+        sys.setswitchinterval(0.001)
+        sys.setswitchinterval(saved)  # CPython cuts this: 100 us become 99
+        return saved < before
+
+    assert executor.submit(saves_and_restores).result()
+    executor.shutdown()
+    assert sys.getswitchinterval() == before
+
+
 def run(script: str, **environment: str) -> str:
     """Run a script in a fresh interpreter, which must end well; return what it printed."""
     done = subprocess.run(
