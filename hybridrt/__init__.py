@@ -14,7 +14,8 @@ On the loop (`where="inline"`, or short and pure)
     waits for its turn can be cancelled and never runs. It is made within the await, without giving the loop
     a turn. Under "auto" a call may take 100 us and all of them 0.5 ms of one turn of the loop, beyond which
     they wait for the next in order; those with a timeout go to a thread rather than wait. Only arguments of
-    exactly a built-in type tell their size; what lies inside a container is not looked at. A call that
+    exactly a built-in type tell their size: lengths count exactly, numbers by their power of two; what lies
+    inside a container is not looked at. A call that
     takes twice as long as it may, or one of many that take longer, is counted (`overruns`), and the next
     ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
     these calls; the statistics of the function do. Twice: never.

@@ -53,7 +53,8 @@ class SizePlacement:
     Attributes:
         size_max: The largest size in this class: the lengths of the arguments in sum; None for inputs
             whose size cannot be told.
-        number_max: The largest number among the arguments.
+        number_max: The largest number among the arguments. Several numbers make a class of their own by
+            the powers of two of all of them.
         where: Where the next call runs.
         reason: Why.
         calls: Calls of this size.

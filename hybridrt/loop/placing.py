@@ -48,6 +48,9 @@ class Elsewhere:
 _ELSEWHERE: Any = Elsewhere()
 _SPOTS_MAX = 256
 """Sizes told apart; numbers of any magnitude could make more."""
+_WIDTH = 24
+_BITS = (1 << _WIDTH) - 1
+"""Room for the bits of the largest number in the key of a class; a number of two megabytes fits."""
 _OFTEN = 8
 """The first calls of a size are all judged, then one in so many."""
 _placings: WeakSet[Placing] = WeakSet()
@@ -82,7 +85,7 @@ class Spot(Figures):
     @property
     def number_max(self) -> int | None:
         """The largest number of the class."""
-        return None if self.key == UNSIZED else (1 << (self.key >> 8)) - 1
+        return None if self.key == UNSIZED else (1 << (self.key >> 8 & _BITS)) - 1
 
 
 class Placing:
@@ -107,7 +110,7 @@ class Placing:
         self._spots: dict[int, Spot] = {}
         self._inline: dict[int, Spot] = {}
         """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
-        self._largest = self._largest_number = -1
+        self._largest = -1
 
     # ------------------------------------------------------------------ on the loop
 
@@ -132,7 +135,7 @@ class Placing:
                 spot = self._inline.get(size.bit_length())
             else:
                 sizes = measure(args, kwargs)
-                if sizes is None or sizes[1] > self._largest_number:
+                if sizes is None:
                     return _ELSEWHERE
                 size = sizes[0]
                 spot = self._inline.get(_key(*sizes))
@@ -222,7 +225,6 @@ class Placing:
                 spot.worked(took, computed)
                 if size is not None:
                     self._largest = max(self._largest, size[0])
-                    self._largest_number = max(self._largest_number, size[1])
                 self._judge(spot, size, port, profile)
                 spot.later = Elsewhere(spot.longest_ns + HANDLING_NS)
 
@@ -324,9 +326,9 @@ class Placing:
         )
 
 
-def _key(size: int, number: int) -> int:
-    """Return what sizes of one class have in common: the powers of two that length and number lie below."""
-    return number.bit_length() << 8 | size.bit_length()
+def _key(size: int, largest: int, together: int) -> int:
+    """Return what inputs of one class have in common: the bits of length, largest number and all numbers."""
+    return (together << _WIDTH | largest) << 8 | size.bit_length()
 
 
 def _in_seconds(prices: Prices) -> dict[str, float | None]:

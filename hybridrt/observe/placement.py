@@ -18,8 +18,9 @@ __all__ = ["INLINE_MAX_NS", "SIZED", "UNSIZED", "Figures", "Overruns", "Size", "
 
 UNSIZED = -1
 """The key of inputs whose size cannot be told."""
-Size = tuple[int, int] | None
-"""The sum of an input's lengths and its largest number; None where they cannot be told."""
+Size = tuple[int, int, int] | None
+"""The sum of an input's lengths, the bits of its largest number, and the bits of all its numbers in sum; None
+where they cannot be told."""
 SIZED = frozenset({str, bytes, bytearray, list, tuple, dict, set, frozenset, range})
 _PLAIN = frozenset({bool, float, complex, type(None)})
 _KEPT, _KEPT_LEAST = 3, 16
@@ -47,22 +48,26 @@ FORGIVEN = 100
 
 
 def measure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Size:
-    """Return how large an input is: the sum of its lengths, and its largest number.
+    """Return how large an input is: the sum of its lengths, and the magnitudes of its numbers in bits.
 
     Strings, bytes and containers tell their length; what lies in a container is not looked at. An integer
-    tells its magnitude, because loops are counted by it. None: some argument is of another type.
+    tells its magnitude, because loops are counted by it, and no more than that, because an id or a time
+    stamp grows with each call. The sum tells a count of a new magnitude that stands beside a large id.
+    None: some argument is of another type.
     """
-    size = number = 0
+    size = largest = together = 0
     for value in (*args, *kwargs.values()) if kwargs else args:
         kind = type(value)
         if kind in SIZED:
             size += len(value)
         elif kind is int:
-            if value > number or -value > number:
-                number = abs(value)
+            bits = value.bit_length()
+            together += bits
+            if bits > largest:
+                largest = bits
         elif kind not in _PLAIN:
             return None
-    return size, number
+    return size, largest, together
 
 
 class Figures:

@@ -18,21 +18,22 @@ class Number(int):
     pass
 
 
-SIZES: list[tuple[tuple[Any, ...], dict[str, Any], tuple[int, int]]] = [
-    ((), {}, (0, 0)),
-    (("abc",), {}, (3, 0)),
-    ((b"abc", bytearray(4)), {}, (7, 0)),
-    (([1, 2], (3,), {4}, frozenset({5, 6}), {7: 8}, range(10)), {}, (17, 0)),
-    (("abc",), {"pattern": "de"}, (5, 0)),
-    ((7, -9), {}, (0, 9)),
-    ((7,), {"count": 12}, (0, 12)),
-    ((None, True, 2.5, 1j), {}, (0, 0)),
+SIZES: list[tuple[tuple[Any, ...], dict[str, Any], tuple[int, int, int]]] = [
+    ((), {}, (0, 0, 0)),
+    (("abc",), {}, (3, 0, 0)),
+    ((b"abc", bytearray(4)), {}, (7, 0, 0)),
+    (([1, 2], (3,), {4}, frozenset({5, 6}), {7: 8}, range(10)), {}, (17, 0, 0)),
+    (("abc",), {"pattern": "de"}, (5, 0, 0)),
+    ((7, -9), {}, (0, 4, 7)),
+    ((7,), {"count": 12}, (0, 4, 7)),
+    ((1 << 4000, 0), {}, (0, 4001, 4001)),
+    ((None, True, 2.5, 1j), {}, (0, 0, 0)),
 ]
 
 
 @pytest.mark.parametrize(("args", "kwargs", "size"), SIZES)
-def test_the_size_of_an_input_is_the_sum_of_its_lengths_and_its_largest_number(
-    args: tuple[Any, ...], kwargs: dict[str, Any], size: tuple[int, int]
+def test_the_size_of_an_input_is_the_sum_of_its_lengths_and_the_magnitudes_of_its_numbers(
+    args: tuple[Any, ...], kwargs: dict[str, Any], size: tuple[int, int, int]
 ) -> None:
     assert measure(args, kwargs) == size
 

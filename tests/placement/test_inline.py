@@ -64,14 +64,49 @@ async def test_an_input_larger_than_any_seen_goes_to_a_worker(clock: ManualClock
     assert not work.was_here
 
 
-async def test_a_number_larger_than_any_seen_goes_to_a_worker(clock: ManualClock) -> None:
+@pytest.mark.parametrize("first", [600, 1_700_000_000, 1_700_000_000_000_000_000])
+async def test_an_id_or_a_time_stamp_that_grows_from_call_to_call_runs_on_the_loop(
+    clock: ManualClock, first: int
+) -> None:
+    work = Work(clock)
+    short = pure(work)
+    for number in range(first, first + 100):
+        await short(number, "abc")
+    assert placement(short).inline_calls == 97
+    assert work.was_here
+
+
+async def test_a_counter_from_zero_runs_on_the_loop_once_each_magnitude_is_known(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    for number in range(1024):
+        await short(number)
+    in_threads = 1 + 1 + 2 + 8 * 3  # 0, 1, 2 to 3, and three of each magnitude from 4 to 7 up to 512 to 1023
+    assert placement(short).inline_calls == 1024 - in_threads
+
+
+async def test_a_number_of_a_magnitude_not_seen_goes_to_a_worker(clock: ManualClock) -> None:
     work = Work(clock)
     short = pure(work)
     await learn(short, 100)
-    await short(101)
-    assert not work.was_here
+    await short(127)
+    assert work.was_here
     await short(-100)
     assert work.was_here
+    await short(128)
+    assert not work.was_here
+    await short(10**9)
+    assert not work.was_here
+
+
+async def test_a_number_of_a_new_magnitude_is_seen_beside_a_larger_one(clock: ManualClock) -> None:
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, 1_700_000_000_000, 100)
+    await short(1_700_000_000_001, 101)
+    assert work.was_here
+    await short(1_700_000_000_002, 1_000_000)
+    assert not work.was_here
 
 
 async def test_each_size_is_learned_by_itself(clock: ManualClock) -> None:

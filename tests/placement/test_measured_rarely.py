@@ -12,7 +12,7 @@ from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.values import GilClass
 
 MEASURED = 8
-SIZE = (4, 0)
+SIZE = (4, 0, 0)
 HOLDS: Any = SimpleNamespace(
     kind=None,
     gil=SimpleNamespace(name=lambda waits: GilClass.HOLDS),

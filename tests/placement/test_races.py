@@ -48,7 +48,7 @@ def test_overruns_of_several_loops_are_all_counted() -> None:
 def test_calls_that_go_to_a_worker_after_an_overrun_are_counted_down_once_each() -> None:
     placing = Placing(count, forced=None, on_loop=True)
     placing.overruns.left = 100
-    spot = placing.spot((3, 0))
+    spot = placing.spot((3, 0, 0))
     threads = [threading.Thread(target=lambda: [placing.choose(spot) for _ in range(20)]) for _ in range(3)]
     for thread in threads:
         thread.start()
