@@ -89,8 +89,8 @@ anyio's threads
 Twice
     No call runs twice, apart from what is said of isolates above.
 A full queue
-    `submit` raises `QueueFullError`; awaited calls wait for space in order. uvloop's `run_in_executor`, and
-    so `asyncio.to_thread` there, cannot be told from `submit`. Name resolution is never refused.
+    `submit` raises `QueueFullError`; awaited calls wait for space in order, those of `run_in_executor` and
+    `asyncio.to_thread` among them. Name resolution is never refused.
 Nested waits
     A call that waits gives its permit away, so that what it waits for can start, up to `max_workers`.
     At that limit a worker that waits for a queued call of its own pool with `result()` or

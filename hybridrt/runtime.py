@@ -64,8 +64,8 @@ class Runtime:
         govern_anyio: Whether anyio's limit of 40 worker threads on this loop, which FastAPI's and
             Starlette's synchronous endpoints queue for, may grow while its calls wait, up to
             `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
-        queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`, and so does
-            `asyncio.to_thread` on uvloop, which submits; other awaited calls wait for space.
+        queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`; awaited calls, those of
+            `asyncio.to_thread` and `run_in_executor` among them, wait for space.
         background_max: Background tasks at most.
         shutdown_timeout: Seconds that closing may take, 0 or more; tasks that do not heed their cancelling
             get a second more.

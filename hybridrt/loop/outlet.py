@@ -32,6 +32,7 @@ import threading
 from collections import deque
 from typing import Any
 
+from hybridrt.loop.recognising import make_recognisable
 from hybridrt.pool.call import DONE, Call
 
 __all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "Outlet", "forget_closed", "outlet_of"]
@@ -61,8 +62,8 @@ class Outlet:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.recognisable = isinstance(loop, asyncio.BaseEventLoop)
-        """Its `run_in_executor` is Python code and can be told by its frame."""
+        self.recognisable = make_recognisable(loop)
+        """Its `run_in_executor` can be told by its frame."""
         self._done: deque[Call] = deque()
         self._scheduled = self._gathers = False
         self._timer: asyncio.TimerHandle | None = None

@@ -1,11 +1,13 @@
-"""Calls submitted from a loop's thread: asyncio hears of their end once a turn, in batches.
+"""Calls submitted from a loop's thread: the loop hears of their end once a turn, in batches.
 
 `loop.run_in_executor` submits and then wraps what it gets into a future of the loop, a second one
-that has to be told of the end of the first. asyncio leaves a future of its own as it is, so here it
-gets one right away: a `LoopCall`. Besides being cheaper, a call that is cancelled while it is queued
-is withdrawn in that instant. Everybody else who submits gets a `concurrent.futures.Future`, as
-`submit` promises; so does uvloop, whose `run_in_executor` is compiled and cannot be recognised. A full queue
-refuses those.
+that has to be told of the end of the first. asyncio and uvloop leave a future of asyncio's as it is, so
+here they get one right away: a `LoopCall`. Besides being cheaper, a call that is cancelled while it is
+queued is withdrawn in that instant, and one that finds the queue full waits for space. Everybody else who
+submits gets a `concurrent.futures.Future`, as `submit` promises, and a full queue refuses it.
+
+Which of the two a `submit` is can be told by the frame that it was called from. A method that is compiled,
+as uvloop's, has no frame; `recognising` gives such loops one.
 """
 
 from __future__ import annotations
@@ -15,13 +17,12 @@ import sys
 
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.outlet import current_outlet
+from hybridrt.loop.recognising import RUN_IN_EXECUTOR
 from hybridrt.pool import executor
 from hybridrt.pool.call import Call
 from hybridrt.pool.future import ThreadCall
 
 __all__: list[str] = []
-
-_RUN_IN_EXECUTOR = asyncio.BaseEventLoop.run_in_executor.__code__
 
 
 class ExecutorCall(LoopCall):
@@ -48,7 +49,7 @@ def _make_call() -> Call:
     outlet = None if loop is None else current_outlet(loop)
     if outlet is not None and outlet.recognisable:
         caller = sys._getframe(2)  # of `submit`, which has called this
-        if caller.f_code is _RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:
+        if caller.f_code in RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:
             awaited = ExecutorCall(loop=loop)
             awaited.outlet = outlet
             return awaited

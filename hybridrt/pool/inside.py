@@ -21,8 +21,8 @@ def check_cancelled() -> None:
 
     Raises:
         asyncio.CancelledError: The awaiting task was cancelled, the call timed out, or the runtime
-            closed and left it behind (calls of `submit` and of uvloop's `run_in_executor` are not told of
-            that). Let it pass: the call then ends as cancelled.
+            closed and left it behind (calls of `submit` are not told of that). Let it pass: the call then
+            ends as cancelled.
     """
     worker = current_worker()
     call = None if worker is None else worker.call

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import socket
 
 import pytest
 
-from hybridrt import QueueFullError, Runtime, offload
+from hybridrt import AdaptiveThreadPoolExecutor, QueueFullError, Runtime, offload
 
 from .support import Gate, hold, sole_worker, turns
 
@@ -47,22 +48,52 @@ async def test_a_submitted_call_is_refused_when_the_queue_is_full() -> None:
         assert await asyncio.to_thread(int) == 0
 
 
-async def test_a_call_of_the_default_executor_waits_for_space_where_it_can_be_told() -> None:
+@pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
+async def test_calls_of_the_loops_own_executor_wait_for_space(debug: bool) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_debug(debug)
     async with sole_worker(queue_max=1) as runtime, Gate() as gate:
         holding = await hold(runtime, gate)
         filling = runtime.executor.submit(int)
-        loop = asyncio.get_running_loop()
-        waiting: list[asyncio.Future[int]] = []
-        if isinstance(loop, asyncio.BaseEventLoop):
-            waiting.append(loop.run_in_executor(None, int, 5))
-            assert backlog(runtime) == 1
-        else:  # uvloop: it looks like `submit`
-            with pytest.raises(QueueFullError):
-                loop.run_in_executor(None, int, 5)
+        waiting = [
+            loop.run_in_executor(None, int, "5"),
+            loop.run_in_executor(runtime.executor, int, "6"),
+            asyncio.ensure_future(asyncio.to_thread(int, "7")),
+        ]
+        await turns()
+        assert [future.done() for future in waiting] == [False] * 3
+        assert (backlog(runtime), runtime.statistics().rejected) == (3, 0)
+        with pytest.raises(QueueFullError):
+            runtime.executor.submit(int)
         gate.release()
         await holding
         assert await asyncio.wrap_future(filling) == 0
-        assert await asyncio.gather(*waiting) == [5] * len(waiting)
+        assert await asyncio.gather(*waiting) == [5, 6, 7]
+
+
+async def test_so_do_those_of_an_executor_without_a_runtime() -> None:
+    loop = asyncio.get_running_loop()
+    executor = AdaptiveThreadPoolExecutor(1, queue_max=1)
+    loop.set_default_executor(executor)
+    async with Gate() as gate:
+        holding = asyncio.ensure_future(asyncio.to_thread(gate))
+        await gate.entered()
+        waiting = [loop.run_in_executor(None, abs, -n) for n in range(4)]
+        assert executor.statistics().queued["backlog"] == 3
+        gate.release()
+        await holding
+        assert await asyncio.gather(*waiting) == [0, 1, 2, 3]
+
+
+async def test_a_stranger_in_run_in_executor_is_left_alone() -> None:
+    """Executors of others get their calls from the loop as ever, with a Runtime and after it."""
+    loop = asyncio.get_running_loop()
+    with concurrent.futures.ThreadPoolExecutor(1) as executor:
+        async with Runtime():
+            assert await loop.run_in_executor(executor, int, "3") == 3
+        assert await loop.run_in_executor(executor, int, "4") == 4
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        loop.run_in_executor(executor, int)
 
 
 async def test_names_are_resolved_beside_a_full_queue() -> None:
