@@ -212,11 +212,9 @@ class Courier(Errand):
         if measured:
             line.cpu_ns = (self._cpu_ns + clock.cpu_ns() - cpu) // many
         if self.batch:
-            self._done = _unpack(message)
             self._share_out(took)
         else:
-            call.value, call.error = message.value, message.error
-            call.wall_ns, call.cpu_ns = took, line.cpu_ns
+            call.value, call.wall_ns, call.cpu_ns = message.value, took, line.cpu_ns
         whole = self._done is None or len(self._done) == many
         try:
             carrier.isolate = None
@@ -260,13 +258,29 @@ class Courier(Errand):
         for call, value in zip(self.calls(), self._done or (), strict=False):
             call.value, call.wall_ns, call.cpu_ns = value, took, cpu
 
+    def _take_values(self, message: Message) -> None:
+        """Put the values of a batch together; what can be changed was packed by itself: nothing is shared.
+
+        Raises:
+            Exception: They are not the values of these calls.
+        """
+        values = [pickle.loads(value[0]) if type(value) is list else value for value in message.value]
+        if len(values) > 1 + len(self.batch):
+            raise ValueError("more values than calls")
+        self._done = values
+
     def _read(self) -> Message | None:
         """Read the reply; None if it is a thread's to see to."""
         try:
             if not self.call.carrier.stopped:
-                return self._isolate.wire.receive_light(LIGHT, LIGHT_VALUE)
+                message = self._isolate.wire.receive_light(LIGHT, LIGHT_VALUE)
+                if message is not None and self.batch:
+                    self._take_values(message)
+                return message
         except WireClosedError:
             pass
+        except Exception:  # the values do not fit: a thread begins anew
+            self._sent = None
         except BaseException:  # Ctrl-C
             self._sent = None  # who knows how much has been read: a thread begins anew
             self._leave_loop()
@@ -330,7 +344,7 @@ class Courier(Errand):
         call, sent = self.call, self._sent
         if self._done is None and sent is not None and self._isolate.wire.has_news():
             with suppress(BaseException):  # then the call alone meets with it
-                self._done = _unpack(call.carrier.fetch(sent))
+                call.carrier.fetch(sent, self._take_values)
         if not self._done and sent is not None:
             call.line.fell_apart()
         self._sent, done = None, len(self._done or ())
@@ -364,11 +378,6 @@ def set_out_locked(call: IsolatedCall, replies: Replies) -> bool:
     if replies.late or not call.in_waiting_lane or not call.carrier.crew.has_warm():
         return False
     return call.pool.governor.error is None and Courier(replies).depart_locked(call)
-
-
-def _unpack(message: Message) -> list[Any]:
-    """Return the values of a batch; what can be changed was packed by itself: nothing is shared."""
-    return [pickle.loads(value[0]) if type(value) is list else value for value in message.value or ()]
 
 
 def _at_leisure(work: Callable[[], object]) -> None:

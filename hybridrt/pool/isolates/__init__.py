@@ -28,6 +28,10 @@ Twice
 Crashes
     A worker process that crashes or is killed fails its call with `WorkerLostError` and nothing else. A
     crash in a sub-interpreter takes the whole program with it; `isolation="process"` is the way out.
+Stray messages
+    Code that writes to an isolate's own descriptors can put a message between two answers. Each answer
+    carries the number of its call: one that does not fit ends that isolate, and its call fails with
+    `WorkerLostError`. One that does not unpickle ends the isolate and fails with `NotPortableError`.
 Fork
     A forked child starts without isolates and gets its own. CPython 3.14 crashes a child that is forked
     while a sub-interpreter exists: idle ones are ended before a fork, one that runs a call cannot be. A

@@ -116,13 +116,17 @@ class Carrier:
             self.tell(None)
         return self._outcome(message)
 
-    def fetch(self, sent: bytes) -> Message:
+    def fetch(self, sent: bytes, rebuild: Callable[[Message], object] | None = None) -> Message:
         """Wait for what the isolate answers that was sent this.
+
+        Args:
+            sent: What the isolate has been sent.
+            rebuild: Has to succeed with the answer before the isolate is taken for fit.
 
         Raises:
             BaseException: It is gone, or the call is to be stopped.
         """
-        return self._run(Packed((sent,)), self.isolate)[0]
+        return self._run(Packed((sent,)), self.isolate, rebuild)[0]
 
     def crossed(
         self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool, calls: int = 1
@@ -178,11 +182,16 @@ class Carrier:
                 )
         return f"the arguments of {self._reference} cannot be carried to another interpreter: {error}"
 
-    def _run(self, packed: Packed, sent_to: Isolate | None = None) -> tuple[Message, bool]:
+    def _run(
+        self,
+        packed: Packed,
+        sent_to: Isolate | None = None,
+        rebuild: Callable[[Message], object] | None = None,
+    ) -> tuple[Message, bool]:
         """Run the packed call; return what came of it and whether the isolate was new.
 
         An isolate that had ended before the call reached it is replaced. A function that does not work in
-        sub-interpreters goes on to a process.
+        sub-interpreters goes on to a process. An isolate whose answer cannot be rebuilt is ended.
         """
         new = 0
         while True:
@@ -191,6 +200,8 @@ class Carrier:
             new += cold
             try:
                 message = isolate.run(packed, sent=sent)
+                if rebuild is not None:
+                    rebuild(message)
             except BaseException as error:
                 self._let_go(isolate, fit=False)
                 if self.stopped:
@@ -201,7 +212,7 @@ class Carrier:
                 if started or new == _ATTEMPTS:
                     break
             else:
-                self._let_go(isolate, fit=True)
+                self._let_go(isolate, fit=message.error is None)
                 if message.status != REFUSED or self.crew is not interpreters:
                     return message, cold
                 refuse(self._reference)

@@ -7,7 +7,7 @@ import sys
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.pool.isolates.packing import Packed
-from hybridrt.pool.isolates.wire import Message, Wire, WireClosedError
+from hybridrt.pool.isolates.wire import Message, OutOfStepError, Wire, WireClosedError
 
 __all__ = ["LEAVING", "Isolate", "program"]
 
@@ -40,7 +40,7 @@ class Isolate:
 
     def __init__(self) -> None:
         here, there = socket.socketpair()
-        self.wire = Wire(here)
+        self.wire = Wire(here, asks=True)
         self.cold = True
         try:
             self._start(there)
@@ -57,7 +57,7 @@ class Isolate:
             sent: It is on its way already.
 
         Raises:
-            WorkerLostError: The isolate ended.
+            WorkerLostError: The isolate ended, or has sent what is not the answer and is to be ended.
         """
         started = sent
         try:
@@ -65,6 +65,8 @@ class Isolate:
                 self.wire.send(packed)
             started = True
             message = self.wire.receive()
+        except OutOfStepError:
+            raise WorkerLostError(f"{self} has sent what is no answer to its call, and is ended") from None
         except WireClosedError:
             fate, code = self._fate()
             raise WorkerLostError(fate, started=started, exitcode=code) from None

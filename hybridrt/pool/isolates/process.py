@@ -77,7 +77,10 @@ class WorkerProcess(Isolate):
     def _fate(self) -> tuple[str, int | None]:
         code = self._end()
         how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
-        return f"worker process {self.pid} {how}", code
+        return f"{self} {how}", code
+
+    def __str__(self) -> str:
+        return f"worker process {self.pid}"
 
 
 def _check_executable() -> None:

@@ -73,4 +73,7 @@ class SubInterpreter(Isolate):
         self.wire.close()
 
     def _fate(self) -> tuple[str, int | None]:
-        return f"a sub-interpreter ended: {self._problem}", None
+        return f"{self} ended: {self._problem}", None
+
+    def __str__(self) -> str:
+        return "a sub-interpreter"

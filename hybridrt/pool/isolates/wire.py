@@ -4,6 +4,10 @@ A message is a header, the sizes of its buffers, the buffers, the pickle stream.
 write and one read. Large pieces are written from where they lie and read into where they stay, so each is
 copied once into the kernel and once out of it.
 
+The header has the number of the call, and the answer repeats it. Code in an isolate may write to a descriptor
+that is not its own; without a number the answers after that would go to the wrong calls. The end that asks
+refuses a message with another number, and the wire is of no more use: what comes next cannot be told.
+
 Shared memory was measured beside it (`python -m benchmarks carrying`). A segment made for one call is two to
 four times slower, because its pages have to be made first. One that is kept gains little that lasts with the
 size, except for who reads it in place, and then what a function keeps of its arguments changes under it at
@@ -12,6 +16,7 @@ the next call.
 
 from __future__ import annotations
 
+import os
 import pickle
 import select
 import socket
@@ -22,9 +27,11 @@ from typing import Any
 
 from hybridrt.pool.isolates.packing import SMALL, Packed, unpack
 
-__all__ = ["Message", "Wire", "WireClosedError"]
+__all__ = ["Message", "OutOfStepError", "Wire", "WireClosedError"]
 
-_HEADER = struct.Struct("<BQQQI")
+_HEADER = struct.Struct("<IBQQQI")
+_NUMBERS = 1 << 32
+"""Numbers that calls can have; the first is drawn, so that no text and no zeros look like it."""
 _SEND_BUFFER = 1 << 20
 """Bytes to ask the kernel for, so that a large message takes fewer wake-ups of both ends."""
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -33,6 +40,10 @@ _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 
 class WireClosedError(Exception):
     """The other end is gone."""
+
+
+class OutOfStepError(WireClosedError):
+    """What has come is no answer to the last message; all that comes after it is in doubt."""
 
 
 @dataclass(slots=True)
@@ -59,12 +70,18 @@ class Message:
 class Wire:
     """One end. One thread at a time sends or receives.
 
+    Attributes:
+        number: Of the call that was sent or has come last.
+
     Args:
         end: The socket, which the wire owns from now on.
+        asks: This end numbers its messages, and each has one answer, which has its number.
     """
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, *, asks: bool = False) -> None:
         self._socket = end
+        self._asks = asks
+        self.number = int.from_bytes(os.urandom(4), "little")
         self._ahead = memoryview(bytearray(SMALL))
         """What has been read ahead lies between the two offsets."""
         self._from = self._to = 0
@@ -82,7 +99,7 @@ class Wire:
         sizes = [len(buffer) for buffer in packed.buffers]
         # Large pieces lie where they were, and may have another size by now; the message must still be one.
         stream = packed.pickle_size
-        head = _HEADER.pack(status, wall_ns, cpu_ns, stream, len(sizes))
+        head = _HEADER.pack(self._next(), status, wall_ns, cpu_ns, stream, len(sizes))
         if sizes:
             head += struct.pack(f"<{len(sizes)}Q", *sizes)
         parts = [head, *packed.buffers, *packed.pieces]
@@ -99,11 +116,13 @@ class Wire:
 
         Raises:
             WireClosedError: The other end closed before all of it was there.
+            OutOfStepError: It is not the answer.
         """
         return self.receive_light(SMALL) or self._receive_in_pieces()
 
     def _receive_in_pieces(self) -> Message:
-        status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
+        number, status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
+        self._check(number)
         sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
         buffers = [self._exactly(size) for size in sizes]
         message = Message(status, wall_ns, cpu_ns, stream + sum(sizes))
@@ -124,8 +143,9 @@ class Wire:
         Raises:
             WireClosedError: Not all of it could be sent.
         """
+        head = _HEADER.pack(self._next(), status, wall_ns, cpu_ns, len(stream), 0)
         try:
-            self._socket.sendall(_HEADER.pack(status, wall_ns, cpu_ns, len(stream), 0) + stream, _NO_SIGNAL)
+            self._socket.sendall(head + stream, _NO_SIGNAL)
         except OSError as error:
             raise WireClosedError from error
 
@@ -135,26 +155,44 @@ class Wire:
 
         Args:
             most: Bytes of a small one.
-            only: The status it must have.
+            only: The status it must have, and it must unpickle.
 
         Raises:
             WireClosedError: The other end closed.
+            OutOfStepError: It is not the answer.
         """
         if self._from == self._to:
             self._from, self._to = 0, self._read(self._ahead)
         begin = self._from + _HEADER.size
         if begin > self._to:
             return None
-        status, wall_ns, cpu_ns, stream, buffers = _HEADER.unpack_from(self._ahead, self._from)
-        if buffers or stream > most or begin + stream > self._to or only not in (None, status):
+        number, status, wall_ns, cpu_ns, stream, buffers = _HEADER.unpack_from(self._ahead, self._from)
+        if number != self.number:
+            self._check(number)
+        end = begin + stream
+        if buffers or stream > most or end > self._to or only not in (None, status):
             return None
-        self._from = begin + stream
         message = Message(status, wall_ns, cpu_ns, stream)
         try:
-            message.value = pickle.loads(self._ahead[begin : self._from])
+            message.value = pickle.loads(self._ahead[begin:end])
         except Exception as error:
+            if only is not None:
+                return None
             message.error = error
+        self._from = end
         return message
+
+    def _next(self) -> int:
+        """Return the number of the message to be sent: a new one, or that of the call to be answered."""
+        if self._asks:
+            self.number = (self.number + 1) % _NUMBERS
+        return self.number
+
+    def _check(self, number: int) -> None:
+        """Take the number of a call, or refuse a message that is not its answer."""
+        if self._asks and number != self.number:
+            raise OutOfStepError
+        self.number = number
 
     def has_news(self) -> bool:
         """Tell whether `receive` would find something, be it that the other end has closed."""
