@@ -299,31 +299,36 @@ class Placing:
 
     def statistics(self) -> PlacementStatistics:
         """Return the public view."""
-        with patiently(self._lock):
-            spots = sorted(self._spots.values(), key=lambda spot: -spot.calls)
-            return PlacementStatistics(
-                inline_calls=sum(spot.inline_calls for spot in spots),
-                inline_wall=sum(spot.inline_wall_ns for spot in spots) / 1e9,
-                overruns=self.overruns.count,
-                longest_overrun=self.overruns.longest_ns / 1e9,
-                paused=self.overruns.left,
-                isolate_calls=sum(spot.carried + spot.carried_cold for spot in spots),
-                not_portable=self.not_portable,
-                sizes=tuple(self._size(spot) for spot in spots),
-            )
-
-    def _size(self, spot: Spot) -> SizePlacement:
-        paused = spot.standing.where == "inline" and self.overruns.left > 0
-        prices = spot.standing.prices
-        return SizePlacement(
-            size_max=spot.size_max,
-            number_max=spot.number_max,
-            where="thread" if paused else spot.standing.where,
-            reason=PlacementReason.OVERRUN if paused else spot.standing.reason,
-            calls=spot.calls,
-            tried=spot.carried > 0,
-            **_in_seconds(prices),
+        with patiently(self._lock):  # a loop may wait for it, so nothing is built here
+            spots = [(spot, spot.calls, spot.standing, spot.carried > 0) for spot in self._spots.values()]
+            inline_calls = sum(spot.inline_calls for spot, *_ in spots)
+            inline_wall_ns = sum(spot.inline_wall_ns for spot, *_ in spots)
+            isolate_calls = sum(spot.carried + spot.carried_cold for spot, *_ in spots)
+            overruns, longest_ns, left = self.overruns.count, self.overruns.longest_ns, self.overruns.left
+        spots.sort(key=lambda row: -row[1])
+        return PlacementStatistics(
+            inline_calls=inline_calls,
+            inline_wall=inline_wall_ns / 1e9,
+            overruns=overruns,
+            longest_overrun=longest_ns / 1e9,
+            paused=left,
+            isolate_calls=isolate_calls,
+            not_portable=self.not_portable,
+            sizes=tuple(_size(*row, paused=left > 0) for row in spots),
         )
+
+
+def _size(spot: Spot, calls: int, standing: Standing, tried: bool, *, paused: bool) -> SizePlacement:
+    is_away = paused and standing.where == "inline"
+    return SizePlacement(
+        size_max=spot.size_max,
+        number_max=spot.number_max,
+        where="thread" if is_away else standing.where,
+        reason=PlacementReason.OVERRUN if is_away else standing.reason,
+        calls=calls,
+        tried=tried,
+        **_in_seconds(standing.prices),
+    )
 
 
 def _key(size: int, largest: int, together: int) -> int:

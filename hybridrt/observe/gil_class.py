@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from hybridrt.values import GilClass, GilEvidence
 
-__all__ = ["GilLedger"]
+__all__ = ["GilLedger", "evidence_of", "gil_class"]
 
 _ENOUGH = 4
 """Wake-ups before anything is said."""
@@ -94,23 +94,7 @@ class GilLedger:
 
     def name(self, *, waits: bool) -> GilClass:
         """Return the class; `waits` says that the function mostly blocks."""
-        if waits:
-            return GilClass.WAITS
-        if self.releases:
-            return GilClass.RELEASES
-        if self.held + self.yielded < _ENOUGH:
-            return GilClass.UNKNOWN
-        return GilClass.HOLDS if 2 * self.held >= self.yielded else GilClass.COOPERATES
-
-    def summary(self) -> GilEvidence:
-        """Return the public view."""
-        return GilEvidence(
-            waiting=self.waiting,
-            free=self.free,
-            yielded=self.yielded,
-            held=self.held,
-            longest_hold=self.longest_hold_ns / 1e9,
-        )
+        return gil_class(waits=waits, releases=self.releases, yielded=self.yielded, held=self.held)
 
     def _judge(self) -> None:
         if self.free + self.taken + self.waiting > _FADE:
@@ -119,3 +103,25 @@ class GilLedger:
         share = self.share
         if share is not None:
             self.releases = 1.0 - share >= (_RELEASES_UNTIL if self.releases else _RELEASES_FROM)
+
+
+def gil_class(*, waits: bool, releases: bool, yielded: int, held: int) -> GilClass:
+    """Return the class that the figures of a ledger give."""
+    if waits:
+        return GilClass.WAITS
+    if releases:
+        return GilClass.RELEASES
+    if held + yielded < _ENOUGH:
+        return GilClass.UNKNOWN
+    return GilClass.HOLDS if 2 * held >= yielded else GilClass.COOPERATES
+
+
+def evidence_of(waiting: int, free: int, yielded: int, held: int, longest_hold_ns: int) -> GilEvidence:
+    """Return the public view of the same."""
+    return GilEvidence(
+        waiting=waiting,
+        free=free,
+        yielded=yielded,
+        held=held,
+        longest_hold=longest_hold_ns / 1e9,
+    )

@@ -9,9 +9,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from hybridrt.observe.functions import Profile
+from hybridrt.observe.functions import Copied, Profile, copy_of
 from hybridrt.observe.naming import identify
-from hybridrt.values import FunctionStatistics
 
 __all__ = ["Profiles"]
 
@@ -71,7 +70,6 @@ class Profiles:
             for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
                 setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
 
-    def snapshot(self) -> list[FunctionStatistics]:
-        """Return the public views; to be sorted by the caller outside of the lock."""
-        everything = [p for p in (*self._by_key.values(), self._other) if p.calls]
-        return [profile.summary() for profile in everything]
+    def copy_locked(self) -> list[Copied]:
+        """Return copies of the profiles with calls, to be made into values without the lock."""
+        return [copy_of(profile) for profile in (*self._by_key.values(), self._other) if profile.calls]

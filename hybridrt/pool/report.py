@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from hybridrt.observe.functions import blocking_ratio
+from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
 from hybridrt.placements import PlacementStatistics
 from hybridrt.pool.lock import patiently
 from hybridrt.values import FunctionStatistics, RunningCall, Statistics
@@ -27,57 +27,81 @@ class Placed(Protocol):
 
 
 def pool_statistics(pool: Pool, policy: str) -> Statistics:
-    """Return what a pool knows about itself; O(workers + functions), safe from any thread."""
+    """Return what a pool knows about itself; O(workers + functions), safe from any thread.
+
+    Every call needs the lock, so under it figures are copied and nothing is built of them.
+    """
     now = pool.interpreter.clock.wall_ns()
-    tally = pool.tally
     with patiently(pool.interpreter.lock):
-        running = [_running(stint, call, now) for stint in pool.crew.stints() for call in stint.calls()]
-        functions = _with_placements(pool, pool.profiles.snapshot())
-        queued = pool.admission.counts() | {
+        figures = _figures_locked(pool)
+        copies = pool.profiles.copy_locked()
+        placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
+        running = [_run_locked(stint, call) for stint in pool.crew.stints() for call in stint.calls()]
+    calls = [_running(now, *run) for run in running]
+    functions = _functions(copies, placed)
+    return Statistics(
+        policy=policy,
+        running=tuple(sorted(calls, key=lambda call: -call.age)),
+        abandoned_running=sum(call.abandoned for call in calls),
+        functions=tuple(sorted(functions, key=lambda function: -function.cpu)),
+        **figures,
+    )
+
+
+def _figures_locked(pool: Pool) -> dict[str, Any]:
+    """Return what `Statistics` says of the whole pool."""
+    tally, interpreter = pool.tally, pool.interpreter
+    return {
+        "workers": len(pool.crew.workers),
+        "idle": len(pool.crew.idle),
+        "target": pool.sizing.state.workers,
+        "max_workers": pool.limits.highest,
+        "queued": pool.admission.counts()
+        | {
             "resolve": len(pool.resolve_lane),
             "gated": len(pool.at_gates),
             "backlog": len(pool.backlog),
-        }
-        return Statistics(
-            policy=policy,
-            workers=len(pool.crew.workers),
-            idle=len(pool.crew.idle),
-            target=pool.sizing.state.workers,
-            max_workers=pool.limits.highest,
-            queued=queued,
-            running=tuple(sorted(running, key=lambda call: -call.age)),
-            submitted=tally.submitted,
-            completed=tally.completed,
-            failed=tally.failed,
-            cancelled=tally.cancelled,
-            rejected=tally.rejected,
-            abandoned=tally.abandoned,
-            abandoned_running=sum(call.abandoned for call in running),
-            overdrafts=tally.overdrafts,
-            beta=blocking_ratio(tally.wall_ns, tally.cpu_ns),
-            functions=tuple(sorted(functions, key=lambda profile: -profile.cpu)),
-            decisions=tuple(pool.sizing.decisions),
-            gil_share=pool.interpreter.gil_load.share,
-            gil_delay=pool.interpreter.gil_load.wait_mean,
-            governor_error=pool.interpreter.governor.error,
-            shield=pool.shield.statistics_locked(),
-        )
+        },
+        "submitted": tally.submitted,
+        "completed": tally.completed,
+        "failed": tally.failed,
+        "cancelled": tally.cancelled,
+        "rejected": tally.rejected,
+        "abandoned": tally.abandoned,
+        "overdrafts": tally.overdrafts,
+        "beta": blocking_ratio(tally.wall_ns, tally.cpu_ns),
+        "decisions": tuple(pool.sizing.decisions),
+        "gil_share": interpreter.gil_load.share,
+        "gil_delay": interpreter.gil_load.wait_mean,
+        "governor_error": interpreter.governor.error,
+        "shield": pool.shield.statistics_locked(),
+    }
 
 
-def _with_placements(pool: Pool, functions: list[FunctionStatistics]) -> list[FunctionStatistics]:
-    """Add where calls run; functions that ran on the loop alone get a row of their own."""
-    rows = {function.name: function for function in functions}
-    for name, (profile, placed) in tuple(pool.placed.items()):
-        rows[name] = replace(rows.get(name) or profile.summary(), placement=placed.statistics())
+def _functions(copies: list[Copied], placed: list[tuple[Copied, Placed]]) -> list[FunctionStatistics]:
+    """Return a row for each function, those that only ran on the loop included, with where its calls run."""
+    rows = {row.name: row for row in map(summary_of, copies)}
+    for copied, one in placed:
+        row = summary_of(copied)
+        rows[row.name] = replace(rows.get(row.name, row), placement=one.statistics())
     return list(rows.values())
 
 
-def _running(stint: Stint, call: Call, now_ns: int) -> RunningCall:
-    cpu_ns = stint.cpu_so_far()
+_Run = tuple[str, int, int | None, bool, str]
+"""Of a call that runs: function, start, CPU time so far, whether it was abandoned, thread."""
+
+
+def _run_locked(stint: Stint, call: Call) -> _Run:
+    return call.profile.name, call.started_ns, stint.cpu_so_far(), call.abandoned, stint.name
+
+
+def _running(
+    now_ns: int, name: str, started_ns: int, cpu_ns: int | None, abandoned: bool, thread: str
+) -> RunningCall:
     return RunningCall(
-        name=call.profile.name,
-        age=max(0, now_ns - call.started_ns) / 1e9,
+        name=name,
+        age=max(0, now_ns - started_ns) / 1e9,
         cpu=None if cpu_ns is None else cpu_ns / 1e9,
-        abandoned=call.abandoned,
-        thread=stint.name,
+        abandoned=abandoned,
+        thread=thread,
     )

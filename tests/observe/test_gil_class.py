@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.observe.gil_class import GilLedger
+from hybridrt.observe.gil_class import GilLedger, evidence_of
 from hybridrt.values import GilClass
 
 US = 1_000
@@ -79,7 +79,7 @@ def test_the_share_of_the_gil_is_known_after_four_wake_ups() -> None:
 def test_the_evidence_is_in_the_public_view() -> None:
     found = ledger(free=2, delays=(200 * US, 9 * MS))
     found.saw_waiting()
-    view = found.summary()
+    view = evidence_of(found.waiting, found.free, found.yielded, found.held, found.longest_hold_ns)
     assert (view.waiting, view.free, view.yielded, view.held) == (1, 2, 1, 1)
     assert view.longest_hold == pytest.approx(0.009)
 

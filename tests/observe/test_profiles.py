@@ -16,6 +16,8 @@ from hybridrt.observe.functions import (
     WAITING_NS,
     Profile,
     blocking_ratio,
+    copy_of,
+    summary_of,
 )
 from hybridrt.observe.profiles import Profiles
 from hybridrt.values import FunctionStatistics, GilClass, Kind
@@ -42,7 +44,7 @@ def functions(count: int) -> list[Callable[[], None]]:
 
 
 def by_name(profiles: Profiles) -> dict[str, FunctionStatistics]:
-    return {one.name: one for one in profiles.snapshot()}
+    return {one.name: one for one in map(summary_of, profiles.copy_locked())}
 
 
 def record_all(profile: Profile, seen: Calls) -> None:
@@ -61,7 +63,7 @@ def test_sums_and_raw_beta_are_in_the_public_view() -> None:
     profile.record(4 * MS, 1 * MS, 2 * MS)
     profile.record(6 * MS, 4 * MS, 1 * MS)
     profile.failed += 1
-    assert profile.summary() == FunctionStatistics(
+    assert summary_of(copy_of(profile)) == FunctionStatistics(
         name="module:name",
         kind=profile.kind,
         calls=2,
@@ -145,7 +147,7 @@ def test_a_dropped_profile_says_so() -> None:
 def test_functions_without_a_finished_call_are_not_reported() -> None:
     profiles = Profiles()
     profiles.of(functions(1)[0])
-    assert profiles.snapshot() == []
+    assert profiles.copy_locked() == []
 
 
 def test_the_number_of_profiles_is_bounded_and_the_sums_of_the_dropped_go_to_other() -> None:
@@ -170,7 +172,7 @@ def test_no_call_is_lost_to_the_bound(bound: int, order: list[int]) -> None:
     profiles, made = Profiles(bound=bound), functions(41)
     for number in order:
         profiles.of(made[number]).record(10, 5, 1)
-    rows = profiles.snapshot()
+    rows = [summary_of(copied) for copied in profiles.copy_locked()]
     assert len([row for row in rows if row.name != "other"]) <= bound
     assert sum(row.calls for row in rows) == len(order)
 

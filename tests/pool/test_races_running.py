@@ -201,7 +201,7 @@ def test_functions_beyond_the_bound_are_found_by_many_threads_at_once() -> None:
 
     with Beside(lambda: find(theirs)):
         find(mine)
-        profiles.snapshot()
+        profiles.copy_locked()
     assert len(profiles._by_key) <= 4
 
 
