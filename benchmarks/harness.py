@@ -28,11 +28,13 @@ __all__ = [
     "Report",
     "Sample",
     "collect",
+    "commit",
     "describe",
     "facts",
     "header",
     "importable",
     "interleave",
+    "origin",
     "select",
     "spawn",
     "version",
@@ -212,6 +214,7 @@ def facts() -> dict[str, Any]:
     """Return what a reader must know of the machine: no names, no paths."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "commit": commit(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
@@ -220,6 +223,39 @@ def facts() -> dict[str, Any]:
         "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
         "libraries": {name: version(name) for name in _LIBRARIES},
     }
+
+
+def commit(root: Path = _ROOT) -> str | None:
+    """Return the commit of the code that runs, with a word if files of it were changed.
+
+    None where `root` is not the top of a git checkout, or there is no git. Results do not count as changes:
+    a run of all benchmarks writes them while it goes on.
+    """
+    if not (root / ".git").exists():
+        return None
+    try:
+        head = _git(root, "rev-parse", "--short=7", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--", "hybridrt", "benchmarks", ":!benchmarks/results")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{head} with uncommitted changes" if changed else head
+
+
+def _git(root: Path, *command: str) -> str:
+    done = subprocess.run(["git", "-C", str(root), *command], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def origin(machine: Mapping[str, Any]) -> str:
+    """Return in words which code was measured, as far as the facts of a run tell.
+
+    `recorded_with` is the commit that brought the results of a run that did not note its own.
+    """
+    if found := machine.get("commit"):
+        return f"commit {found}"
+    if found := machine.get("recorded_with"):
+        return f"commit not noted, recorded with {found}"
+    return "not of a git checkout"
 
 
 def header(doc: str | None, options: Options, repetitions: int, absent: Sequence[str]) -> dict[str, Any]:
@@ -240,14 +276,15 @@ def header(doc: str | None, options: Options, repetitions: int, absent: Sequence
     }
 
 
-def describe(head: Mapping[str, Any]) -> str:
-    """Return a header as one paragraph for the end of a report."""
+def describe(head: Mapping[str, Any], made_of: str = "One run") -> str:
+    """Return a header as one paragraph for the end of a report, which was put together from `made_of`."""
     machine = head["facts"]
     libraries = ", ".join(f"{name} {version or 'absent'}" for name, version in machine["libraries"].items())
     return " ".join(
         [
-            f"{machine['date']}, {machine['python']} on {machine['system']}, {machine['usable_cpus']} of",
-            f"{machine['cpus']} CPUs usable, load before the run {machine['load_before']}; {libraries}.",
+            f"{made_of}: {machine['date']}, {origin(machine)}; {machine['python']} on {machine['system']},",
+            f"{machine['usable_cpus']} of {machine['cpus']} CPUs usable,",
+            f"load before the run {machine['load_before']}; {libraries}.",
             *(
                 ["Left out, a module is missing: " + ", ".join(head["absent"]) + "."]
                 if head["absent"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,15 @@ from benchmarks.loads.store import Store
 from benchmarks.loads.sweep import GRID, Point, best_size, doubtful, next_sizes
 
 BEGIN = (1, 4, 16, 64, 256)
+HEAD = {
+    "facts": {
+        **dict.fromkeys(("date", "python", "system"), ""),
+        **dict.fromkeys(("cpus", "usable_cpus", "load_before"), 2),
+        "libraries": {},
+    },
+    "absent": [],
+    "quick": False,
+}
 
 
 def sample(rate: float, *, p99: float = 0.1, timeline: tuple[int, ...] = (10,) * 20) -> dict[str, Any]:
@@ -47,12 +57,13 @@ def findings(
         "load": "compute",
         "tasks": 128,
         "seconds": 15.0,
-        "facts": {"usable_cpus": 2},
+        "facts": {"usable_cpus": 2, "date": ""},
         "default_size": 6,
         "sweep": {"1": {"rate": 50.0, "p99": 0.01}, "2": {"rate": 100.0, "p99": 0.01}},
         "best_size": 2,
         "pairs": [{"ours": sample(a), "best": sample(b)} for a, b in zip(ours, best, strict=True)],
         "alternatives": {},
+        "alternative_seconds": 15.0,
     }
 
 
@@ -160,15 +171,60 @@ def test_the_share_of_the_cores_is_against_one_thread_on_each() -> None:
 
 
 def test_the_report_holds_and_misses_its_promises() -> None:
-    head = {"facts": {"libraries": {}} | dict.fromkeys(("date", "python", "system"), "")}
-    head["facts"] |= dict.fromkeys(("cpus", "usable_cpus", "load_before"), 2)
-    report = make(head | {"absent": [], "quick": False}, plan.OFFICIAL, {"compute": findings()})
+    report = make(HEAD, plan.OFFICIAL, {"compute": findings()})
     kept = {target["claim"]: target["held"] for target in report.data["targets"]}
     assert kept["compute: efficiency"]
     assert kept["efficiency, average of the medians of all loads, each at most 1"]
-    slow = make(head | {"absent": [], "quick": False}, plan.OFFICIAL, {"compute": findings((9.0,) * 3)})
+    slow = make(HEAD, plan.OFFICIAL, {"compute": findings((9.0,) * 3)})
     assert "| compute: efficiency " in slow.text
     assert not any(t["held"] for t in slow.data["targets"] if "efficiency" in t["claim"])
+
+
+def test_the_others_run_as_long_and_as_often_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float]] = []
+
+    def spawn(candidate: Candidate) -> Any:
+        told = candidate.arguments
+        if told["size"] is None:
+            seen.append((told["pool"], told["warmup"] + told["seconds"]))
+        return sample(1.0)
+
+    monkeypatch.setattr(running, "spawn", spawn)
+    monkeypatch.setattr(running, "importable", lambda module: True)
+    found = running.measure(plan.Load(name="wait", title=""), plan.OFFICIAL, Progress("loads"))
+    assert seen == [(pool, 15.0) for pool in ("hybridrt", "betapool", "anyio", "paper")] * 5
+    assert not any(figures.was_brief(found, pool) for pool in ("betapool", "anyio", "paper"))
+
+
+def test_an_alternative_is_compared_with_the_run_of_the_best_beside_it() -> None:
+    found = findings(best=(100.0, 200.0, 400.0))
+    found["alternatives"]["anyio"] = [sample(rate) for rate in (50.0, 100.0, 200.0)]
+    share = figures.share_of_best(found, "anyio")
+    assert share is not None
+    assert (share.low, share.high) == pytest.approx((0.5, 0.5))
+    assert figures.share_of_best(found, "betapool") is None
+
+
+def test_an_alternative_that_ran_once_and_briefly_stands_in_brackets() -> None:
+    once = findings() | {"alternatives": {"anyio": [sample(40.0)]}, "alternative_seconds": 2.0}
+    text = make(HEAD, plan.OFFICIAL, {"compute": once}).text
+    assert re.search(r"^\| compute .*\(0.40\) \| 0.99 \|$", text, re.MULTILINE)
+    assert "one run of 2 s" in text
+    often = findings() | {"alternatives": {"anyio": [sample(40.0)] * 3}}
+    text = make(HEAD, plan.OFFICIAL, {"compute": often}).text
+    assert re.search(r"^\| compute .* 0.40 \| 0.99 \|$", text, re.MULTILINE)
+    assert "in brackets" not in text
+
+
+def test_a_report_says_which_loads_ran_with_which_code() -> None:
+    old, new = findings(), findings()
+    old["facts"] |= {"date": "2026-01-02", "recorded_with": "abcdef1"}
+    old["alternatives"] = {"anyio": [sample(1.0)]}
+    new["facts"] |= {"date": "2026-01-03", "commit": "1234567"}
+    found = {"vision": old, "voice": old, "compute": new}
+    text = make(HEAD, plan.OFFICIAL, found).text
+    assert "- 2026-01-02, commit not noted, recorded with abcdef1, anyio 1 x 15 s: vision, voice\n" in text
+    assert "- 2026-01-03, commit 1234567: compute\n" in text
 
 
 def test_every_load_of_the_plan_can_be_opened_by_the_child() -> None:
@@ -249,7 +305,7 @@ async def test_a_standing_task_submits_until_the_run_is_over() -> None:
     assert run.returned() == 5
 
 
-@pytest.mark.parametrize("name", ["static", "hybridrt", "anyio"])
+@pytest.mark.parametrize("name", ["static", "hybridrt", "paper", "anyio"])
 async def test_a_pool_runs_calls_for_a_coroutine(name: str) -> None:
     async with open_pool(name, 2 if name == "static" else None) as pool:
         assert await pool.submit(lambda: (1.0, 2.0)) == (1.0, 2.0)
@@ -290,7 +346,7 @@ def test_rag_asks_a_server_that_ends_with_it() -> None:
 def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timing = plan.Timing(pairs=1, ours=0.2, fixed=0.2, sweep=0.05, warmup=0.02, once=0.05, sizes=(1,))
+    timing = plan.Timing(pairs=1, ours=0.2, fixed=0.2, sweep=0.05, warmup=0.02, sizes=(1,))
     monkeypatch.setattr(plan, "QUICK", timing)
     monkeypatch.setattr(running, "default_size", lambda: 1)
     monkeypatch.setattr(running, "ALTERNATIVES", {})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
+import re
+import subprocess
 from io import StringIO
 from pathlib import Path
 
@@ -16,16 +18,20 @@ from benchmarks.children.dispatch import Meter, drive
 from benchmarks.fairness import times_alone
 from benchmarks.figures import Target, differences, ratios, spread, table
 from benchmarks.harness import (
+    RESULTS,
     Candidate,
     ChildError,
     Progress,
+    commit,
     facts,
     interleave,
+    origin,
     select,
     spawn,
 )
 
 A, B = (Candidate(name=name, job="clocks", arguments={"reads": 10, "blocks": 2}) for name in "AB")
+REPORTS = sorted(RESULTS.glob("*.json"))
 finite = st.floats(0.001, 1e6)
 
 
@@ -97,6 +103,36 @@ def test_the_facts_name_neither_the_machine_nor_its_paths() -> None:
     told = json.dumps(facts())
     assert platform.node() not in told
     assert "/" not in told
+
+
+def test_the_facts_name_the_commit_and_changes_to_what_is_measured(tmp_path: Path) -> None:
+    def git(*command: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
+        subprocess.run(["git", *who, *command], cwd=tmp_path, check=True, capture_output=True)
+
+    assert commit(tmp_path) is None
+    for folder in ("hybridrt", "benchmarks/results"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "file").write_text("before")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    head = commit(tmp_path)
+    assert head is not None
+    assert re.fullmatch("[0-9a-f]{7,}", head)
+    (tmp_path / "benchmarks" / "results" / "file").write_text("after")
+    assert commit(tmp_path) == head
+    (tmp_path / "hybridrt" / "file").write_text("after")
+    assert commit(tmp_path) == f"{head} with uncommitted changes"
+    assert commit(tmp_path / "hybridrt") is None
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=[report.name for report in REPORTS])
+def test_each_report_says_with_which_code_it_was_made(report: Path) -> None:
+    said = origin(json.loads(report.read_text())["facts"])
+    assert re.search("commit .*[0-9a-f]{7}", said)
+    text = report.with_name(report.name.removesuffix("json") + "md")
+    assert said in text.read_text()
 
 
 def test_progress_to_a_file_is_a_few_lines() -> None:

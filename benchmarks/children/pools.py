@@ -12,7 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from hybridrt import Statistics
@@ -75,15 +75,20 @@ def _betapool(size: None) -> Iterator[_Opened]:
 
 
 @contextmanager
-def _hybridrt(size: None) -> Iterator[_Opened]:
+def _hybridrt(size: None, policy: Literal["demand", "paper"] = "demand") -> Iterator[_Opened]:
     import hybridrt
 
-    executor = hybridrt.AdaptiveThreadPoolExecutor()
+    executor = hybridrt.AdaptiveThreadPoolExecutor(policy=policy)
     yield executor, lambda: _excerpt(executor.statistics())
     executor.shutdown(cancel_futures=True)
 
 
-POOLS: dict[str, Callable[[Any], Any]] = {"static": _static, "betapool": _betapool, "hybridrt": _hybridrt}
+POOLS: dict[str, Callable[[Any], Any]] = {
+    "static": _static,
+    "betapool": _betapool,
+    "hybridrt": _hybridrt,
+    "paper": partial(_hybridrt, policy="paper"),
+}
 
 
 def _excerpt(statistics: Statistics) -> Mapping[str, Any]:

@@ -1,10 +1,10 @@
 """How near does an untuned pool come to the best static size, load by load?
 
-For each load a sweep finds the static size with the highest throughput. Then the best static pool and
-ours run in turn, each in a fresh process and from a cold start; BetaPool and anyio run once beside
-them, and the sizes that people use without a sweep are read from it. All loads take some 55 minutes. A
-load's findings are written as soon as they are complete, and the report is made of all that there are:
-`--resume` goes on after an interruption, `--only LOAD --out DIR` takes up single loads.
+For each load a sweep finds the static size with the highest throughput. Then the best static pool, ours,
+BetaPool, anyio and `policy="paper"` run in turn, each in a fresh process and from a cold start, all but the
+first for the same time; the sizes that people use without a sweep are read from it. All loads take some two
+and a half hours. A load's findings are written as soon as they are complete, and the report is made of all
+that there are: `--resume` goes on after an interruption, `--only LOAD --out DIR` takes up single loads.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import fmean, geometric_mean
+from statistics import fmean, geometric_mean, median
 from typing import Any
 
 from benchmarks.figures import Spread, ratios, spread
@@ -18,7 +18,9 @@ __all__ = [
     "paired",
     "ramp_seconds",
     "ramps",
+    "share_of_best",
     "share_of_cores",
+    "was_brief",
 ]
 
 Findings = Mapping[str, Any]
@@ -102,6 +104,24 @@ def _ramp(ours: Sample, best: Sample) -> float:
 def _settled_rate(timeline: Sequence[int]) -> float:
     half = timeline[len(timeline) // 2 :]
     return sum(half) / (len(half) * _BUCKET)
+
+
+def share_of_best(findings: Findings, pool: str) -> Spread | None:
+    """Return the throughput of an alternative as a share of the best static size's; None if it did not run.
+
+    Formed with the run of the best size beside it; with their median where it ran less often than that.
+    """
+    rates = [over_phases(sample, "rate") for sample in findings["alternatives"].get(pool, ())]
+    best = paired(findings, "rate")[1]
+    if not rates:
+        return None
+    return ratios(rates, best if len(rates) == len(best) else [median(best)] * len(rates))
+
+
+def was_brief(findings: Findings, pool: str) -> bool:
+    """Return True if an alternative ran for less time or less often than ours."""
+    runs = findings["alternatives"].get(pool, ())
+    return findings["alternative_seconds"] < findings["seconds"] or len(runs) < len(findings["pairs"])
 
 
 def share_of_cores(findings: Findings) -> Spread:

@@ -43,12 +43,11 @@ class Timing:
     """Seconds and repetitions.
 
     Attributes:
-        pairs: Runs of ours next to the best static size.
-        ours: Seconds of each run of ours, cold start included.
+        pairs: Runs of ours and of each alternative, next to the best static size.
+        ours: Seconds of each of these runs, cold start included.
         fixed: Seconds of a run of the static pool at most, which has nothing to learn.
         sweep: Seconds of a size in the sweep, after `warmup`; times the load's `patience`.
         warmup: Seconds of a size in the sweep that do not count; likewise.
-        once: Seconds of each of the alternatives, cold start included.
         sizes: Sizes that the sweep begins with.
     """
 
@@ -57,7 +56,6 @@ class Timing:
     fixed: float
     sweep: float
     warmup: float
-    once: float
     sizes: tuple[int, ...]
 
 
@@ -67,10 +65,9 @@ OFFICIAL = Timing(
     fixed=8.0,
     sweep=1.0,
     warmup=0.25,
-    once=2.0,
     sizes=(1, 4, 16, 32, 64, 256),
 )
-QUICK = Timing(pairs=1, ours=1.0, fixed=1.0, sweep=0.2, warmup=0.1, once=0.5, sizes=(1, 16, 256))
+QUICK = Timing(pairs=1, ours=1.0, fixed=1.0, sweep=0.2, warmup=0.1, sizes=(1, 16, 256))
 
 LOADS = (
     Load(

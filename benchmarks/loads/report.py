@@ -7,9 +7,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Target, spread, table
-from benchmarks.harness import Report, describe
+from benchmarks.harness import Report, describe, origin
 from benchmarks.loads import figures
-from benchmarks.loads.figures import Findings
+from benchmarks.loads.figures import Findings, was_brief
 from benchmarks.loads.plan import LOADS, Timing
 
 __all__ = ["make"]
@@ -25,9 +25,17 @@ lowest and highest. A load with phases counts with their geometric mean."""
 
 _OTHERS_NOTE = """\
 Throughput as a share of the best static pool's. Static sizes are points of the sweep (steady state,
-{sweep:g} s, or two to eight times that where all calls in flight take long, over the best point there);
-BetaPool and anyio ran once for {once:g} s from a cold start, in which BetaPool, whose first step comes
-after two, keeps the four threads that it starts with."""
+{sweep:g} s, or two to eight times that where all calls in flight take long, over the best point there).
+BetaPool, anyio and `paper`, which is ours with `policy="paper"`, run in turn with ours, from a cold start,
+for as long and as often."""
+
+_BRIEF_NOTE = """\
+A figure in brackets is older: from one run of {seconds:g} s, in which BetaPool, whose first step comes after
+two, keeps the four threads that it starts with. It is compared with the median of the best size."""
+
+_ORIGIN_NOTE = """\
+Loads may be measured one by one. When each was, with which code, and how often and how long BetaPool, anyio
+and `paper` ran; where the commit was not noted, the loads of a line may come from several runs."""
 
 _DETAIL_NOTE = """\
 Medians over the pairs, ours then the best static pool's: calls per second; milliseconds from
@@ -47,14 +55,18 @@ def make(head: Mapping[str, Any], timing: Timing, found: Mapping[str, Findings])
         _NOTE.format(sizes=names, pairs=timing.pairs, ours=timing.ours, fixed=timing.fixed),
         _efficiency_table(ordered),
         "## Others",
-        _OTHERS_NOTE.format(sweep=timing.sweep, once=timing.once),
+        _OTHERS_NOTE.format(sweep=timing.sweep),
         _others_table(ordered),
+        *_brief_notes(ordered),
         "## Detail",
         _DETAIL_NOTE,
         _detail_table(ordered),
         "## Promises",
         table(("figure", "limit", "measured", ""), [target.row() for target in targets]),
-        describe(head),
+        "## Put together from",
+        _ORIGIN_NOTE,
+        _origins(ordered),
+        describe(head, "The run that wrote this report"),
     ]
     data = {**head, "targets": [target.to_dict() for target in targets], "loads": _summaries(ordered)}
     return Report(name="loads", text="\n\n".join(parts), data=data)
@@ -121,14 +133,32 @@ def _others_table(found: Mapping[str, Findings]) -> str:
 
 def _others_cells(findings: Findings, sizes: Sequence[int], pools: Sequence[str]) -> Iterator[str]:
     points, highest = findings["sweep"], max(point["rate"] for point in findings["sweep"].values())
-    best = median(figures.paired(findings, "rate")[1])
     for size in sizes:
         point = points.get(str(size))
         yield f"{point['rate'] / highest:.2f}" if point else ""
     for pool in pools:
-        sample = findings["alternatives"].get(pool)
-        yield f"{figures.over_phases(sample, 'rate') / best:.2f}" if sample else ""
+        share = figures.share_of_best(findings, pool)
+        cell = f"{share.median:.2f}" if share else ""
+        yield f"({cell})" if share and figures.was_brief(findings, pool) else cell
     yield f"{figures.efficiency(findings).median:.2f}"
+
+
+def _brief_notes(found: Mapping[str, Findings]) -> list[str]:
+    seconds = {f["alternative_seconds"] for f in found.values() for p in f["alternatives"] if was_brief(f, p)}
+    return [_BRIEF_NOTE.format(seconds=each) for each in sorted(seconds)]
+
+
+def _origins(found: Mapping[str, Findings]) -> str:
+    runs: dict[str, list[str]] = {}
+    for name, findings in found.items():
+        runs.setdefault(_origin(findings), []).append(name)
+    return "\n".join(f"- {run}: {', '.join(names)}" for run, names in runs.items())
+
+
+def _origin(findings: Findings) -> str:
+    often = {pool: len(runs) for pool, runs in findings["alternatives"].items()}
+    others = (f"{pool} {count} x {findings['alternative_seconds']:g} s" for pool, count in often.items())
+    return ", ".join([findings["facts"]["date"], origin(findings["facts"]), *others])
 
 
 def _detail_table(found: Mapping[str, Findings]) -> str:

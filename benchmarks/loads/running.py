@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 from typing import Any
@@ -15,8 +15,8 @@ from benchmarks.loads.sweep import Point, best_size, doubtful, next_sizes
 
 __all__ = ["ALTERNATIVES", "default_size", "measure"]
 
-ALTERNATIVES = {"betapool": "betapool", "anyio": "anyio"}
-"""Pools that size themselves or have one size, by the module they need."""
+ALTERNATIVES = {"betapool": "betapool", "anyio": "anyio", "paper": "hybridrt"}
+"""Pools that size themselves or have one size, by the module they need; `paper` is ours with that policy."""
 
 _MORE_SIZES = 5
 """What a sweep goes on to, roughly: counted for the progress alone."""
@@ -35,8 +35,8 @@ def measure(load: Load, timing: Timing, progress: Progress) -> Mapping[str, Any]
     machine = facts() | {"libraries": {name: version(name) for name in _LIBRARIES}}
     points = bench.sweep()
     best = best_size(points)
-    pairs = [bench.pair(best) for _ in range(timing.pairs)]
-    alternatives = {pool: bench.once(pool) for pool, needs in ALTERNATIVES.items() if importable(needs)}
+    others = [pool for pool, needs in ALTERNATIVES.items() if importable(needs)]
+    rounds = [bench.round(best, others) for _ in range(timing.pairs)]
     progress.end()
     return {
         "load": load.name,
@@ -46,8 +46,9 @@ def measure(load: Load, timing: Timing, progress: Progress) -> Mapping[str, Any]
         "default_size": default_size(),
         "sweep": {str(size): asdict(points[size]) for size in sorted(points)},
         "best_size": best,
-        "pairs": pairs,
-        "alternatives": alternatives,
+        "pairs": [{side: samples[side] for side in ("best", "ours")} for samples in rounds],
+        "alternatives": {pool: [samples[pool] for samples in rounds] for pool in others},
+        "alternative_seconds": timing.ours,
     }
 
 
@@ -58,7 +59,8 @@ class _Bench:
         self._load = load
         self._timing = timing
         self._progress = progress
-        progress.start(len(timing.sizes) + _MORE_SIZES + 2 * timing.pairs + len(ALTERNATIVES))
+        runs = timing.pairs * (2 + len(ALTERNATIVES))
+        progress.start(len(timing.sizes) + _MORE_SIZES + runs)
 
     def sweep(self) -> dict[int, Point]:
         """Measure sizes until the best is known; those that are hard to tell apart once more."""
@@ -71,17 +73,14 @@ class _Bench:
             taken[size].append(self._point(size))
         return _means(taken)
 
-    def pair(self, best: int) -> Mapping[str, Sample]:
-        """Run the best static pool and ours, each from a cold start."""
+    def round(self, best: int, others: Sequence[str]) -> Mapping[str, Sample]:
+        """Run the best static pool, ours and the alternatives, each from a cold start."""
         seconds = self._timing.ours
         return {
             "best": self._run("static", best, 0, min(seconds, self._timing.fixed)),
             "ours": self._run("hybridrt", None, 0, seconds),
+            **{pool: self._run(pool, None, 0, seconds) for pool in others},
         }
-
-    def once(self, pool: str) -> Sample:
-        """Run an alternative for a short time from a cold start."""
-        return self._run(pool, None, 0.0, self._timing.once)
 
     def _point(self, size: int) -> Point:
         patience = self._load.patience
