@@ -1,7 +1,17 @@
 """hybridrt: an event loop that stays responsive beside work that computes.
 
 The loop runs what waits; what computes leaves it for threads that size themselves by what they do.
-Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts.
+Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts. Each name has
+a page of its own, as in `help(hybridrt.Runtime)`.
+
+To call: `offload`, which gives an `Offloaded`; within a call `blocking` and `check_cancelled`
+To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
+To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
+    an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
+    `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
+    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`
+To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
+    `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
 Where a call runs: in a thread, unless `offload` is told otherwise. With `pure=True` it is chosen by what
 calls have cost, for each function and size of its input: on the loop, in a thread, or in an isolate, which is
@@ -113,6 +123,9 @@ Fork
     of the parent do not run there.
 """
 
+import sys
+from types import FrameType
+
 from hybridrt.errors import (
     HybridrtError,
     LaneNestingError,
@@ -186,3 +199,17 @@ __all__ = [
     "run",
     "trial",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return the names of the package; none if pydoc asks, so that its page is the text above.
+
+    Otherwise pydoc adds the whole help of every name in `__all__`, what it inherits from `str` or an
+    exception included: thousands of lines that bury the text.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == "inspect":
+        frame = frame.f_back  # pydoc asks through `inspect.getmembers`
+    if frame is not None and frame.f_code.co_name == "docmodule":
+        return []
+    return sorted(globals())

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pydoc
+import re
 import subprocess
 import sys
 from importlib import resources
+
+import pytest
 
 import hybridrt
 
@@ -56,6 +60,36 @@ def test_the_package_offers_just_these_names() -> None:
 
 def test_every_public_name_has_a_docstring() -> None:
     assert not [name for name in NAMES if not getattr(hybridrt, name).__doc__]
+
+
+PAGE_LINES = 170
+"""What is called one page: the text of the package, and the list of its modules that pydoc adds."""
+
+
+def test_help_of_the_package_is_one_page() -> None:
+    page = pydoc.plain(pydoc.render_doc(hybridrt)).splitlines()
+    assert len(page) <= PAGE_LINES
+    assert not [line for line in page if len(line) > 120]
+
+
+def test_the_command_of_pydoc_shows_the_same_page() -> None:
+    command = [sys.executable, "-m", "pydoc", "hybridrt"]
+    page = subprocess.run(command, check=True, timeout=30, capture_output=True, text=True).stdout
+    assert len(page.splitlines()) <= PAGE_LINES
+
+
+def test_every_public_name_stands_on_the_page_of_the_package() -> None:
+    assert hybridrt.__doc__ is not None
+    assert set(NAMES) <= set(re.findall(r"\w+", hybridrt.__doc__))
+
+
+def test_completion_sees_every_public_name() -> None:
+    assert set(NAMES) <= set(dir(hybridrt))
+
+
+@pytest.mark.parametrize("name", ["Runtime", "offload", "Statistics", "OffloadTimeoutError"])
+def test_every_name_has_a_page_of_its_own(name: str) -> None:
+    assert getattr(hybridrt, name).__doc__.splitlines()[0] in pydoc.render_doc(getattr(hybridrt, name))
 
 
 def test_the_package_is_marked_as_typed() -> None:
