@@ -77,7 +77,13 @@ class WorkerLostError(HybridrtError):
 
 
 class LaneNestingError(HybridrtError):
-    """A call inside a lane asked for the same lane, which would wait for itself. It had not started."""
+    """A call inside a lane asked for the same lane, and the one that holds it waits for this one.
+
+    It had not started. Raised in the thread that holds the lane, and in coroutines and calls that were
+    started there while it waits for a future. It is not raised where the context was not carried along (by
+    the standard library's thread pool, for example), or where the holder waits for something other than a
+    future, such as an event or a queue: there a `timeout` helps.
+    """
 
 
 class RuntimeClosedError(HybridrtError, RuntimeError):

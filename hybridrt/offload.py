@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from asyncio import _get_running_loop
+from asyncio import TimerHandle, _get_running_loop
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
@@ -18,9 +18,10 @@ from hybridrt.callables import (
     mark_as_coroutine_function,
     peel,
 )
-from hybridrt.errors import IsolateStartError, LaneNestingError, NotPortableError, WorkerLostError
+from hybridrt.errors import IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.call import LoopCall, make_call
 from hybridrt.loop.inline import HANDLING_NS
+from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
 from hybridrt.loop.placing import Elsewhere, Placing
 from hybridrt.loop.port import Port, current_port, known_port
 from hybridrt.observe.functions import Profile
@@ -29,7 +30,6 @@ from hybridrt.observe.placement import measure
 from hybridrt.options import Options, make_options, place, placed_alike
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.pool import Pool
-from hybridrt.pool.worker import current_worker
 from hybridrt.values import Isolation, Where
 
 __all__ = ["Offloaded", "is_async", "offload", "submit"]
@@ -243,10 +243,15 @@ class Offloaded(Generic[P, R]):
 
     async def _run_specially(self, call: LoopCall, begun: float | None) -> Any:
         options, loop = self._options, call.get_loop()
-        call.gates = self._gates() + call.gates
+        lane = self._lane()
+        own = (self._limiter, lane)
+        call.gates = tuple(gate for gate in own if gate is not None) + call.gates
+        if lane is not None:
+            note_holder(call, lane)
         call.abandon_on_cancel = options.abandon_on_cancel
         call.go()
-        timers = []
+        watch = None if lane is None else watch_nesting(call, lane)
+        timers: list[NestingWatch | TimerHandle] = [] if watch is None else [watch]
         if options.timeout is not None:
             left = options.timeout if begun is None else options.timeout - (loop.time() - begun)
             timers.append(loop.call_later(left, call.expire, options.timeout))
@@ -259,18 +264,13 @@ class Offloaded(Generic[P, R]):
                 timer.cancel()
             del call  # an error's traceback holds this frame
 
-    def _gates(self) -> tuple[Gate, ...]:
-        gates = () if self._limiter is None else (self._limiter,)
+    def _lane(self) -> Gate | None:
+        """Return the gate of the lane, unless the calling thread holds it."""
         if self._options.lane is None:
-            return gates
+            return None
         gate = lane_gate(self._options.lane)
-        worker = current_worker()
-        if worker is not None and worker.call is not None and gate in worker.call.gates:
-            raise LaneNestingError(
-                f"{function_name(self._fn)} asks for the lane {gate.name} inside a call that holds it and "
-                "would wait for itself; call it with .sync(...) there"
-            )
-        return (*gates, gate)
+        refuse_nesting(gate, function_name(self._fn))
+        return gate
 
 
 Q = ParamSpec("Q")
@@ -334,7 +334,9 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
         queue_timeout: Until the call must have started; one that has not is removed and never runs.
         limit: Calls of this function at once, over all loops. The others wait in order.
         lane: A name, or an object by its identity. Calls in one lane never overlap, whatever their
-            function and loop. For things that are not thread-safe.
+            function and loop. For things that are not thread-safe. Within a call of the lane another of it
+            raises `LaneNestingError` if the first would wait for it: in the same thread, or through the loop
+            with `run_coroutine_threadsafe(...).result()`. One that is only started there queues.
         abandon_on_cancel: What cancelling does to a running call. False: the await ends when the
             call ends, then raises `CancelledError`. True: it raises at once and the call goes on
             unwatched, or is killed with its process. A queued call is removed at once and never runs,

@@ -86,12 +86,18 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     def expire_in_queue(self, queue_timeout: float) -> None:
         """The time to start is up; a call that runs is left alone."""
-        if not self.done() and withdraw(self):
-            self._fail(
+        self.fail_in_queue(
+            OffloadTimeoutError(
                 f"{self.profile.name} did not start within its queue_timeout of {queue_timeout} s "
                 "and was removed",
                 started=False,
             )
+        )
+
+    def fail_in_queue(self, error: BaseException) -> None:
+        """Fail a call that has not started; one that runs is left alone."""
+        if not self.done() and withdraw(self):
+            self._end_early(error)
 
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the thread any more: fail now."""

@@ -17,7 +17,7 @@ from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.worker import current_worker
 
-__all__ = ["Outlet", "ThreadCall"]
+__all__ = ["Outlet", "ThreadCall", "chained_to"]
 
 _CANCELLED = (CANCELLED, CANCELLED_AND_NOTIFIED)
 _ENDED = (FINISHED, *_CANCELLED)
@@ -225,11 +225,14 @@ def _awaited(call: ThreadCall, loop: asyncio.AbstractEventLoop) -> asyncio.Futur
     callbacks = call._done_callbacks
     if call._state != FINISHED or len(callbacks) != 1 or isinstance(call._exception, _UNCOPIED):
         return None
-    cell = _destination_cell(getattr(callbacks[0], "__code__", None))
-    if cell is None:
-        return None
-    destination: asyncio.Future[Any] = callbacks[0].__closure__[cell].cell_contents
-    return destination if destination.get_loop() is loop else None
+    destination: asyncio.Future[Any] | None = chained_to(callbacks[0])
+    return destination if destination is not None and destination.get_loop() is loop else None
+
+
+def chained_to(callback: Any) -> Any:
+    """Return the future that a callback of asyncio copies a result to; None of other callbacks."""
+    cell = _destination_cell(getattr(callback, "__code__", None))
+    return None if cell is None else callback.__closure__[cell].cell_contents
 
 
 @functools.lru_cache(maxsize=8)
