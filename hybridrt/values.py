@@ -6,11 +6,12 @@ seconds, shares lie in [0, 1], and a source that the platform lacks is None.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from hybridrt.placements import PlacementStatistics
+from hybridrt.placements import PlacementStatistics, time_text
 
 __all__ = [
     "CallEvent",
@@ -276,7 +277,7 @@ class ShieldStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What an executor, or a runtime, knows about itself.
+    """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
 
     Attributes:
         policy: The sizing policy.
@@ -337,6 +338,96 @@ class Statistics:
     def to_dict(self) -> dict[str, Any]:
         """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""
         return asdict(self)
+
+    def __str__(self) -> str:
+        """Return what matters of it on one screen; `repr` and `to_dict` have all."""
+        lines = (
+            *_pool_lines(self),
+            *_environment_lines(self),
+            *_table(
+                ("function", "calls", "cpu/call", "wall/call", "kind", "GIL"),
+                [_function_row(row) for row in self.functions[:_FUNCTIONS_SHOWN]],
+                len(self.functions),
+            ),
+            *_table(
+                ("running call", "age", "cpu", "thread"),
+                [_running_row(call) for call in self.running[:_RUNNING_SHOWN]],
+                len(self.running),
+            ),
+        )
+        return "\n".join(lines)
+
+
+_FUNCTIONS_SHOWN, _RUNNING_SHOWN = 10, 5
+"""Rows of the tables in `str(statistics)`."""
+_WIDTH, _REASON_WIDTH = 50, 60
+"""Characters of a name in them, and of what an error says."""
+
+
+def _pool_lines(statistics: Statistics) -> list[str]:
+    size = "waiting calls at once" if statistics.policy == "demand" else "threads wanted"
+    reason = f" ({statistics.decisions[-1].reason})" if statistics.decisions else ""
+    counts = [
+        f"{getattr(statistics, name):,} {name}"
+        for name in ("submitted", "completed", "failed", "cancelled", "rejected", "abandoned")
+        if name in ("submitted", "completed") or getattr(statistics, name)
+    ]
+    if statistics.overdrafts:
+        counts.append(f"{statistics.overdrafts:,} overdraft{'s' if statistics.overdrafts > 1 else ''}")
+    queued = [f"{lane} {count:,}" for lane, count in statistics.queued.items() if count]
+    return [
+        f"{statistics.policy}: {statistics.workers} threads of at most {statistics.max_workers}, "
+        f"{statistics.idle} idle; {statistics.target} {size}{reason}",
+        f"calls: {', '.join(counts)}",
+        *([f"queued: {', '.join(queued)}"] if queued else []),
+        *(
+            [f"governor stopped: {statistics.governor_error[:_REASON_WIDTH]}"]
+            if statistics.governor_error
+            else []
+        ),
+    ]
+
+
+def _environment_lines(statistics: Statistics) -> Iterator[str]:
+    """Yield what is known of the loop, the GIL and anyio's threads, a line each."""
+    delay, shield, anyio = statistics.loop_delay, statistics.shield, statistics.anyio
+    if delay is not None:
+        p50, p99, longest = map(time_text, (delay.p50, delay.p99, delay.max))
+        yield f"loop delay: p50 {p50}, p99 {p99}, max {longest} in the last {time_text(delay.window)}"
+    if statistics.gil_share is not None:
+        waited = time_text(statistics.gil_delay)
+        yield f"GIL: taken at {100 * statistics.gil_share:.0f} % of the governor's wake-ups, for {waited}"
+    if shield is not None:
+        interval, user = time_text(shield.interval), time_text(shield.user)
+        yield f"switch interval: {interval} ({shield.reason}), {user} without the shield"
+    if anyio is not None:
+        governed = "" if anyio.stopped is None else f"; not governed: {anyio.stopped[:_REASON_WIDTH]}"
+        total = "any number" if anyio.total is None else anyio.total
+        yield f"anyio: {anyio.borrowed} calls of {total} run, {anyio.waiting} wait{governed}"
+    if statistics.background:
+        yield f"background tasks: {statistics.background}"
+
+
+def _function_row(row: FunctionStatistics) -> tuple[str, ...]:
+    cpu, wall = (time_text(total / row.calls if row.calls else None) for total in (row.cpu, row.wall))
+    return row.name, f"{row.calls:,}", cpu, wall, row.kind, row.gil
+
+
+def _running_row(call: RunningCall) -> tuple[str, ...]:
+    return call.name, time_text(call.age), time_text(call.cpu), call.thread
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]], count: int) -> list[str]:
+    """Return the lines of a table, the first column as wide as its names need; none without rows."""
+    if not rows:
+        return []
+    names = [name if len(name) <= _WIDTH else f"...{name[3 - _WIDTH :]}" for name, *_ in rows]
+    width = max(map(len, (head[0], *names)))
+    cells = [
+        f"{name:<{width}}" + "".join(f"  {cell[:20]:>10}" for cell in row)
+        for name, (_, *row) in zip((head[0], *names), (head, *rows), strict=True)
+    ]
+    return ["", *cells, *([f"and {count - len(rows):,} more"] if count > len(rows) else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
