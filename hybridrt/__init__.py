@@ -15,8 +15,9 @@ To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`,
 
 Where a call runs: in a thread, unless `offload` is told otherwise. With `pure=True` it is chosen by what
 calls have cost, for each function and size of its input: on the loop, in a thread, or in an isolate, which is
-another process or a sub-interpreter. `explain` says where and why. The next two sections are what changes on
-the loop and in an isolate; the others are what a call in a thread may rely on.
+another process or a sub-interpreter. `explain` says where and why; HYBRIDRT_WHERE=inline or =thread in the
+environment, read at import, has all calls run there, for debugging and tests. The next two sections are
+what changes on the loop and in an isolate; the others are what a call in a thread may rely on.
 
 On the loop (`where="inline"`, or short and pure)
     Thread: the loop's, which does nothing else meanwhile. Context variables: a copy, as in a thread.

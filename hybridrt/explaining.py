@@ -14,10 +14,9 @@ from hybridrt.loop.port import current_port, has_port
 from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
-from hybridrt.options import Options
+from hybridrt.options import Options, first_place
 from hybridrt.placements import (
     Explanation,
-    Placement,
     PlacementReason,
     PlacementStatistics,
     SizePlacement,
@@ -143,15 +142,6 @@ def _gil_share(row: FunctionStatistics) -> float | None:
     return (seen.yielded + seen.held) / looks if looks >= 4 else None
 
 
-def _first_place(options: Options) -> tuple[Placement, PlacementReason]:
-    """Return where a call runs of which nothing is known, and why."""
-    if options.where == "inline" or options.where == "isolate":
-        return options.where, PlacementReason.FORCED
-    if options.where == "thread":
-        return "thread", PlacementReason.FORCED
-    return "thread", PlacementReason.LEARNING if options.pure else PlacementReason.NOT_PURE
-
-
 def _size(
     options: Options,
     row: FunctionStatistics | None,
@@ -161,7 +151,7 @@ def _size(
     """Return what is known of the most used size; estimates for a function that is not placed."""
     if placement is not None and placement.sizes:
         return placement.sizes[0]
-    where, reason = _first_place(options)
+    where, reason = first_place(options)
     prices = Prices(inline=None, thread=None, isolate=None)
     if row is not None and row.calls:
         prices = price(_estimate(row), Machine(cores=interpreter.cores, gil=interpreter.gil))
@@ -240,7 +230,7 @@ def _holding(row: FunctionStatistics, cpu: float) -> str:
 
 
 _WORDS = {
-    PlacementReason.FORCED: "`where` says so.",
+    PlacementReason.FORCED: "`where`, or HYBRIDRT_WHERE in the environment, says so.",
     PlacementReason.LEARNING: "Too few of its calls have been measured yet.",
     PlacementReason.SHORT: "It is over before a thread would have it.",
     PlacementReason.OVERRUN: "It took longer on the loop than it may; the next calls go to a thread.",

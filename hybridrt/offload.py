@@ -27,7 +27,7 @@ from hybridrt.loop.port import Port, current_port, known_port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
 from hybridrt.observe.placement import measure
-from hybridrt.options import Options, make_options, place, placed_alike
+from hybridrt.options import IN_PLACE, Options, make_options, place, placed_alike
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.pool import Pool
 from hybridrt.values import Isolation, Where
@@ -376,12 +376,16 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     return Offloaded(fn, chosen, binding=binding)
 
 
-def submit(port: Port, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
+def submit(
+    port: Port, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Awaitable[Any]:
     """Run one call of a function that is not offloaded, without options, and return what to await.
 
     Raises:
         TypeError: The function cannot be offloaded.
     """
+    if IN_PLACE == "inline":
+        return offload(fn).run_on(port, args, kwargs)
     fn, _ = peel(fn)
     check_function(fn)
     call = make_call(port, fn, port.pool.profiles.of(fn), args, kwargs)

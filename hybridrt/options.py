@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +10,28 @@ from typing import Any, get_args
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.loop.placing import Placing
-from hybridrt.placements import Placement
+from hybridrt.placements import Placement, PlacementReason
 from hybridrt.values import Isolation, Where
 
-__all__ = ["Options", "make_options", "place", "placed_alike"]
+__all__ = ["IN_PLACE", "Options", "first_place", "in_place", "make_options", "place", "placed_alike"]
 
 _OF_A_QUEUE = ("timeout", "queue_timeout", "limit", "lane", "abandon_on_cancel")
 """What has no meaning for a call that runs at once and cannot be interrupted."""
+
+
+def in_place() -> Placement | None:
+    """Return where HYBRIDRT_WHERE in the environment has all calls run; None: where their options say.
+
+    Raises:
+        ValueError: It names another place.
+    """
+    where: Any = os.environ.get("HYBRIDRT_WHERE") or None
+    if where is not None:
+        check_choice("HYBRIDRT_WHERE", where, ("inline", "thread"))
+    return where  # type: ignore[no-any-return]
+
+
+IN_PLACE = in_place()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +123,20 @@ def make_options(make: Callable[..., Options], *args: Any) -> Options:
     return make(*rest, **changes)
 
 
+def first_place(options: Options) -> tuple[Placement, PlacementReason]:
+    """Return where a call runs of which nothing is known, and why."""
+    where = IN_PLACE or options.where
+    if where == "inline" or where == "thread" or where == "isolate":
+        return where, PlacementReason.FORCED
+    return "thread", PlacementReason.LEARNING if options.pure else PlacementReason.NOT_PURE
+
+
 def place(fn: Callable[..., Any], options: Options) -> Placing | None:
     """Return what chooses where the calls of a function run; None where all run in threads."""
-    where = options.where
-    if where == "thread" or (where == "auto" and not options.pure):
+    where, reason = first_place(options)
+    if where == "thread" and reason is not PlacementReason.LEARNING:
         return None
-    forced: Placement | None = None
-    if where == "inline" or where == "isolate":
-        forced = where
+    forced = where if reason is PlacementReason.FORCED else None
     return Placing(fn, forced=forced, on_loop=options.allow_loop)
 
 

@@ -1,4 +1,4 @@
-"""The examples in docstrings and in the README do what they say."""
+"""The examples in docstrings, in the README and in docs/ do what they say."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ import hybridrt
 
 README = Path(__file__).parent.parent / "README.md"
 MODULES = [module.name for module in pkgutil.walk_packages(hybridrt.__path__, "hybridrt.")]
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
+PAGES = (README, *sorted((README.parent / "docs").glob("*.md")))
+PROGRAMS = [
+    pytest.param(program, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, program in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S))
+]
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -24,8 +29,8 @@ def test_the_examples_in_a_modules_docstrings_hold(name: str) -> None:
     assert doctest.testmod(import_module(name)).failed == 0
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=range(len(PROGRAMS)))
-def test_a_program_in_the_readme_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_in_the_docs_runs_as_it_stands(program: str, tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         cwd=tmp_path,

@@ -16,6 +16,7 @@ from typing import Any
 from hybridrt.arguments import check_count
 from hybridrt.observe.naming import function_name, unwrap
 from hybridrt.offload import Offloaded, offload
+from hybridrt.options import IN_PLACE
 from hybridrt.runner import run
 from hybridrt.trial.measuring import Call, Plan, idle_delay, measure
 from hybridrt.trial.progress import ProgressLine
@@ -56,7 +57,8 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
         The figures and the verdict; `print` shows the table.
 
     Raises:
-        RuntimeError: An event loop runs in this thread; from there, `await asyncio.to_thread(trial, fn)`.
+        RuntimeError: An event loop runs in this thread; from there, `await asyncio.to_thread(trial, fn)`. Or
+            HYBRIDRT_WHERE in the environment leaves one place for all calls.
         TypeError: `fn` is not a synchronous function.
         Exception: What a call made inline raises; the first is made before everything else.
 
@@ -71,6 +73,10 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
         raise RuntimeError(
             "trial runs an event loop of its own and was called from a running one; "
             "use `await asyncio.to_thread(hybridrt.trial, fn, ...)` there"
+        )
+    if IN_PLACE is not None:
+        raise RuntimeError(
+            f"trial compares places, and HYBRIDRT_WHERE={IN_PLACE!r} in the environment leaves one; unset it"
         )
     offloaded = (fn if isinstance(fn, Offloaded) else offload(fn)).options(**_PLAIN)
     plain = partial(offloaded.sync, *args, **kwargs)

@@ -304,3 +304,14 @@ def own_wire() -> Any:
         assert frame.f_back is not None
         frame = frame.f_back
     return frame.f_locals["wire"]
+
+
+def stop() -> str:
+    breakpoint()
+    return "went on"
+
+
+def stop_with_pdb() -> None:
+    import pdb
+
+    pdb.set_trace()

@@ -41,6 +41,11 @@ UNMEASURED, BATCH = 1, 2
 _LONG_NS = 5_000_000
 """What calls that were sent together may take before those that have not begun go elsewhere."""
 
+_NO_TERMINAL = (
+    "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
+    "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
+)
+
 Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
 _inside = False
@@ -60,6 +65,8 @@ def serve_process(descriptor: int | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
+        sys.breakpointhook = _refuse_debugger
     _serve(_open(descriptor), time.process_time_ns)
 
 
@@ -102,6 +109,11 @@ def _open(descriptor: int | None) -> socket.socket:
     os.register_at_fork(after_in_child=end.close)
     threading.Thread(target=_leave_with_parent, args=(end,), daemon=True).start()
     return end
+
+
+def _refuse_debugger(*args: Any, **kwargs: Any) -> None:
+    """Take the place of pdb, which would read the end of an empty input, and raise `BdbQuit`."""
+    raise RuntimeError(f"breakpoint() was called in an isolate; {_NO_TERMINAL}")
 
 
 def _leave_with_parent(end: socket.socket) -> None:
@@ -191,6 +203,8 @@ def _refuses(error: BaseException) -> bool:
 
 def _pack_error(error: BaseException) -> Packed:
     """Pack an exception that can be rebuilt, or else one that tells its type and text."""
+    if type(error).__name__ == "BdbQuit" and sys.breakpointhook is _refuse_debugger:
+        error.add_note(f"A debugger was started in an isolate; {_NO_TERMINAL}")
     # The frames above the function's own are ours.
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, trace))
