@@ -42,11 +42,12 @@ WAYS = {
     "to_thread": "`asyncio.to_thread`",
     "anyio": "`anyio.to_thread.run_sync`",
     "default_executor": "hybridrt as the loop's default",
+    "runtime": "`run_in_executor` in a hybridrt `Runtime`",
     "offload": "hybridrt `@offload`",
     "inline": "no thread: called on the loop",
 }
-OURS = ("default_executor", "offload")
-_NEEDS = {"anyio": ("anyio",), "default_executor": ("hybridrt",), "offload": ("hybridrt",)}
+OURS = ("default_executor", "runtime", "offload")
+_NEEDS = {"anyio": ("anyio",), **dict.fromkeys(OURS, ("hybridrt",))}
 _LIMITS = (
     ("standing", "asyncio", "offload", "run_in_executor", 1 / 3),
     ("standing", "uvloop", "offload", "run_in_executor", 1 / 2),
@@ -54,7 +55,7 @@ _LIMITS = (
     ("standing", "uvloop", "offload", "anyio", 1 / 6),
     *(("single", loop, way, "run_in_executor", 1.1) for loop in LOOPS for way in OURS),
     *(("single, one core", loop, way, "run_in_executor", 1.1) for loop in LOOPS for way in OURS),
-    *(("standing", loop, "default_executor", "run_in_executor", 1.1) for loop in LOOPS),
+    *(("standing", loop, way, "run_in_executor", 1.1) for loop in LOOPS for way in OURS[:2]),
 )
 """Mode, loop, ours, theirs, and what the ratio of the two may be."""
 

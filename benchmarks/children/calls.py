@@ -81,6 +81,15 @@ async def _default_executor() -> AsyncIterator[Way]:
 
 
 @asynccontextmanager
+async def _runtime() -> AsyncIterator[Way]:
+    import hybridrt
+
+    async with hybridrt.Runtime() as runtime:
+        call = partial(_untyped(asyncio.get_running_loop().run_in_executor), None, nothing)
+        yield Way(call=call, executor=runtime.executor)
+
+
+@asynccontextmanager
 async def _offload() -> AsyncIterator[Way]:
     import hybridrt
 
@@ -94,5 +103,6 @@ WAYS: dict[str, Callable[[], AbstractAsyncContextManager[Way]]] = {
     "to_thread": _to_thread,
     "anyio": _anyio,
     "default_executor": _default_executor,
+    "runtime": _runtime,
     "offload": _offload,
 }

@@ -269,7 +269,12 @@ class Governor:
         for worker in look.holding:
             worker.release(quick=True)
         self.hand_over(look.late)
-        self.interpreter.shield.step(now_ns, pools, gil_taken=active and slept and not prompt)
+        self.interpreter.shield.step(
+            now_ns,
+            pools,
+            gil_taken=active and slept and not prompt,
+            brief=look.brief and not self._queued,
+        )
         return self._nap(active, resting, TICK_NS if changed or hired else longest)
 
     def hand_over(self, late: list[tuple[Errand, int]]) -> None:

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hybridrt.control.interval import LOWEST
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import DETAILED_NS, LONG_NS, SETTLED, Profile
+from hybridrt.observe.functions import BATCH_NS, DETAILED_NS, LONG_NS, SETTLED, Profile
 from hybridrt.pool.errand import LATE_NS, Errand
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
@@ -39,6 +40,8 @@ _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
 _WATCH_READS = 300
 """Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
+BRIEF_BATCH = int(BATCH_NS / (LOWEST * 1e9))
+"""Length of a function's batches from which one call ends within the shortest switch interval."""
 _YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
 
@@ -58,6 +61,7 @@ class Look:
         gil: Whether there is a GIL.
         busy: Calls found to have computed until now, filled in by the looks.
         holders: Functions whose calls hold a permit, filled in by the looks.
+        brief: All running calls end within the shortest switch interval; made False by the looks.
         asks: How often the kernel's files may still be read.
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
@@ -76,6 +80,7 @@ class Look:
     gil: bool
     busy: dict[Worker, Call] = field(default_factory=dict)
     holders: set[Profile] = field(default_factory=set)
+    brief: bool = True
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
@@ -122,11 +127,14 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
         call = worker.call
         if call is None or worker.probe is None:
             continue
+        profile = call.profile
         if worker.permit:
-            look.holders.add(call.profile)
+            look.holders.add(profile)
+        if profile.batch < BRIEF_BATCH:
+            look.brief = False
         sample = worker.sample
         if sample is None or sample.started_ns != call.started_ns:
-            first_look, glances = _plan(call.profile, look)
+            first_look, glances = _plan(profile, look)
             if not glances and now - call.started_ns < first_look:
                 continue  # the common case: one of many that sleep
             sample = _meet(worker, call, look)

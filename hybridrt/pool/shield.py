@@ -152,19 +152,26 @@ class Shield:
             watches = self._begin_locked()
         _quicken(watches)
 
-    def step(self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False) -> None:
+    def step(
+        self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False, brief: bool = False
+    ) -> None:
         """Follow what happens; called by the governor at each of its steps, without the lock.
+
+        Brief calls that come one by one do not count. Each ends before a short interval could help the
+        loop, and a short interval makes each wait for the GIL dearer: it is below the kernel's tick, so
+        the wait sets a hardware timer, and a virtual machine must ask its host for that.
 
         Args:
             now_ns: The time.
             pools: All of the interpreter.
             gil_taken: Calls run, and the governor had to wait for the GIL when it woke.
+            brief: No call is queued, and all that run end within the shortest interval.
         """
         if now_ns - self._look_ns >= LOOK_NS:
             self._look_ns = now_ns
             self.loop_delay = self._worst_delay(now_ns / 1e9)
         with patiently(self._interpreter.lock):
-            watches = self._step_locked(now_ns, pools, gil_taken)
+            watches = self._step_locked(now_ns, pools, gil_taken=gil_taken, brief=brief)
         _quicken(watches)
 
     def wake(self) -> None:
@@ -230,14 +237,17 @@ class Shield:
         self._apply()
         return tuple(self._watches)
 
-    def _step_locked(self, now_ns: int, pools: Sequence[Pool], gil_taken: bool) -> tuple[Watch, ...]:
+    def _step_locked(
+        self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool, brief: bool
+    ) -> tuple[Watch, ...]:
         seconds, self._step_ns = (now_ns - self._step_ns) / 1e9, now_ns
         lasts, ended = self._lasts(), self._newly_ended(pools)
         if self._grip is None:
-            return self._begin_locked() if lasts or (gil_taken and self._is_late()) else ()
+            tightens = not brief and (lasts or (gil_taken and self._is_late()))
+            return self._begin_locked() if tightens else ()
         seen = Seen(
             seconds=seconds,
-            users=max(gil_taken, self._interpreter.permits.computing + _crowd(pools)),
+            users=0 if brief else max(gil_taken, self._interpreter.permits.computing + _crowd(pools)),
             delay=self.loop_delay,
             target=self._target,
             highest=self._highest(),

@@ -80,11 +80,12 @@ class Play:
     def end(self, permit: int = SHORT) -> None:
         self.permits.give_back(permit)
 
-    def step(self, times: int = 1, *, gil_taken: bool = False) -> None:
+    def step(self, times: int = 1, *, gil_taken: bool = False, brief: bool = False) -> None:
         """Let the governor look that often."""
         for _ in range(times):
             self.clock.now_ns += TICK_NS
-            self.shield.step(self.clock.now_ns, tuple(self.interpreter.pools), gil_taken=gil_taken)
+            pools = tuple(self.interpreter.pools)
+            self.shield.step(self.clock.now_ns, pools, gil_taken=gil_taken, brief=brief)
 
     def look(self) -> None:
         """Let the governor look until it has asked the loops."""

@@ -14,6 +14,7 @@ from hybridrt.pool import governor as governor_module
 from hybridrt.pool.governor import DOZE_NS, IDLE_STEPS, REST_NS, TICK_NS, Governor
 from hybridrt.pool.interpreter import Interpreter
 from hybridrt.pool.pool import Pool
+from hybridrt.pool.sampler import BRIEF_BATCH
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
@@ -63,6 +64,32 @@ def test_the_memory_in_use_is_read_without_the_lock(stage: Stage, monkeypatch: p
     stage.step(3 * MS)
     assert held == [False]
     assert stage.interpreter.governor.memory == 0.5
+
+
+# ---------------------------------------------------------------------- what it tells the shield
+
+
+@pytest.mark.parametrize(
+    ("batches", "queued", "brief"),
+    [
+        pytest.param((BRIEF_BATCH,), False, True, id="brief, alone"),
+        pytest.param((BRIEF_BATCH,), True, False, id="brief, in a crowd"),
+        pytest.param((BRIEF_BATCH, 1), False, False, id="one of them is not brief"),
+    ],
+)
+def test_it_says_whether_only_brief_calls_come_one_by_one(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, batches: tuple[int, ...], queued: bool, brief: bool
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(stage.interpreter.shield, "step", lambda *_, brief, **__: told.append(brief))
+    for batch, kind in zip(batches, (Kind.SHORT, Kind.WAITING), strict=False):
+        function = stage.learn(kind)
+        stage.pool.profiles.of(function).batch = batch
+        stage.push(function)
+    if queued:
+        stage.push(stage.learn(Kind.SHORT))
+    stage.step(3 * MS)
+    assert told == [brief]
 
 
 # ---------------------------------------------------------------------- how long it sleeps

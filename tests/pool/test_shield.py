@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from hybridrt.control.interval import LOWEST, WAKING
+from hybridrt.control.interval import LOWEST, REST, WAKING
 from hybridrt.pool.permits import FREE, LONG, SHORT
 from hybridrt.pool.shield import LOOP_DELAY_TARGET
 from hybridrt.values import ShieldReason
 
-from .shielding import USUAL, FakePool, FakeWatch, Play
+from .shielding import TICK_NS, USUAL, FakePool, FakeWatch, Play
 
 OTHERS = 0.003
 
@@ -98,6 +98,23 @@ def test_a_loop_that_is_late_while_the_gil_is_taken_tightens_it(play: Play) -> N
     assert play.switch.history == []
     play.step(gil_taken=True)
     assert play.switch.history == [LOWEST]
+
+
+def test_brief_calls_that_come_one_by_one_do_not_tighten_it(play: Play) -> None:
+    watch = FakeWatch()
+    play.shield.join(watch)
+    watch.late = 0.01
+    play.look()
+    play.permits.take(SHORT)
+    play.step(10, gil_taken=True, brief=True)
+    assert play.switch.history == []
+
+
+def test_brief_calls_that_come_one_by_one_let_it_rest_although_one_runs_at_each_look(play: Play) -> None:
+    play.begin()  # the function was unknown
+    assert play.switch.value == LOWEST
+    play.step(int(REST * 1e9) // TICK_NS + 2, gil_taken=True, brief=True)
+    assert play.switch.value == USUAL
 
 
 def test_several_calls_let_it_grow_while_the_loop_keeps_its_target(play: Play) -> None:
