@@ -76,8 +76,8 @@ def test_the_simulated_process_reaches_its_optimum_with_enough_threads() -> None
 def test_every_sizer_meets_the_same_calls_at_the_same_moments(burst: int) -> None:
     call = Call(wait=20 * MS, gil=MS, spread=1.5)
     scenario = Scenario("open", (Load(calls=(call,), rate=100.0, burst=burst),))
-    few, many = (simulate(scenario, Fixed(size), 1, until=3.0, keep_windows=True) for size in (1, 64))
-    assert [window.arrived for window in few.windows] == [window.arrived for window in many.windows]
+    few, many = (simulate(scenario, Fixed(size), 1, until=3.0) for size in (1, 64))
+    assert [tick.arrived for tick in few.ticks] == [tick.arrived for tick in many.ticks]
     # One at a time, they are served in order of arrival, so the first calls of both are the same ones.
     first = [round(end - delay, 9) for end, delay in few.ends]
     assert set(first) <= {round(end - delay, 9) for end, delay in many.ends}

@@ -55,7 +55,7 @@ class DotNet:
         window = seen.window
         if seen.now - self._gate_at >= _STARVED:
             self._gate_at = seen.now
-            if window.queued and window.head_age > _STARVED and (window.since_start or 0.0) > _STARVED:
+            if window.queued and seen.head_age > _STARVED and (seen.since_start or 0.0) > _STARVED:
                 self._control += 1
                 return seen.size + 1
         self._calls += window.completed

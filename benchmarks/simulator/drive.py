@@ -22,12 +22,16 @@ class Seen:
         now: Seconds since the start.
         size: Threads at most now.
         window: What happened since the last decision.
+        head_age: How long the oldest queued call has waited; 0 without one.
+        since_start: Time since a call last started; None while none runs.
         betas: The ratios of the last hundred calls, for sizers that average over calls.
     """
 
     now: float
     size: int
     window: Window
+    head_age: float
+    since_start: float | None
     betas: list[float]
 
 
@@ -70,11 +74,12 @@ class Governed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """One decision: when, from what, to what, why, and how fast calls ended before it."""
+    """One decision: when, from what, to what, why, the calls that came so far, and how fast they ended."""
 
     now: float
     size: int
     live: int
+    arrived: int
     queued: int
     throughput: float
     reason: Reason | None = None
@@ -131,13 +136,8 @@ class _Eyes:
             completed=calls,
             wall=past["wall"],
             cpu=min(past["cpu"], past["wall"]),
-            arrived=int(past["arrived"]),
             busy=past["busy"] / seconds,
-            head_age=process.head_age(),
-            since_start=process.now - process.sums.last_start if process.running else None,
             lane_cpu=lane_cpu,
-            pool_cpu=lane_cpu + (past["gil"] - past["lane_cpu"]) / seconds if gil else lane_cpu,
-            process_cpu=past["gil"] / seconds if gil else None,
             beta_certified=self._certified(past) if gil and calls else None,
             gil_share=self._gil_share(past["gil"] / seconds) if gil else None,
             knee=self._knee(),
@@ -196,7 +196,7 @@ def simulate(
         # The governor mostly naps for 2 to 16 ms and closes a window when it finds it over.
         process.advance(min(end, process.now + sizer.interval + late.uniform(0.0, 0.016)))
         window = eyes.window()
-        seen = Seen(now=process.now, size=process.size, window=window, betas=run_betas(process))
+        seen = _see(process, window)
         process.resize(limits.clamp(sizer.decide(limits, seen)))
         run.ticks.append(_tick(process, window, sizer, crew))
         if keep_windows:
@@ -221,9 +221,15 @@ class _Crew:
         return max(process.running, min(process.size, max(peak for _, peak in self._peaks)))
 
 
-def run_betas(process: Process) -> list[float]:
-    """Return the blocking ratios of the last calls, each counted once."""
-    return list(process.betas)
+def _see(process: Process, window: Window) -> Seen:
+    return Seen(
+        now=process.now,
+        size=process.size,
+        window=window,
+        head_age=process.head_age(),
+        since_start=process.now - process.sums.last_start if process.running else None,
+        betas=list(process.betas),
+    )
 
 
 def _note(run: Run, job: Job, now: float) -> None:
@@ -235,6 +241,7 @@ def _tick(process: Process, window: Window, sizer: Sizer, crew: _Crew) -> Tick:
         now=process.now,
         size=process.size,
         live=crew.live(process),
+        arrived=process.sums.arrived,
         queued=window.queued,
         throughput=window.completed / window.seconds,
         reason=sizer.state.reason if isinstance(sizer, Governed) and sizer.state else None,

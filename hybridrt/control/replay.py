@@ -7,7 +7,7 @@ after the fact. Only from the first window, or from the state before the first o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hybridrt.control.knee import DemandState, Trial
@@ -67,17 +67,21 @@ class Recording:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recording:
-        """Return what `to_dict` was called on."""
+        """Return what `to_dict` was called on; inputs that windows had in earlier versions are left out."""
         return cls(
             limits=Limits(**data["limits"]),
-            windows=tuple(Window(**window) for window in data["windows"]),
+            windows=tuple(_load_window(window) for window in data["windows"]),
             start=None if data["start"] is None else _load_state(data["start"]),
             sizes=tuple(data.get("sizes", ())),
         )
 
 
+def _load_window(data: Mapping[str, Any]) -> Window:
+    return Window(**{field.name: data[field.name] for field in fields(Window) if field.name in data})
+
+
 def _load_state(data: Mapping[str, Any]) -> State:
-    fields = {**data, "reason": Reason(data["reason"])}
-    if "trial" not in fields:
-        return State(**fields)
-    return DemandState(**{**fields, "trial": Trial(fields["trial"]), "tried": Trial(fields["tried"])})
+    values = {**data, "reason": Reason(data["reason"])}
+    if "trial" not in values:
+        return State(**values)
+    return DemandState(**{**values, "trial": Trial(values["trial"]), "tried": Trial(values["tried"])})

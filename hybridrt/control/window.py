@@ -46,23 +46,15 @@ class Window:
         completed: Its calls that finished in the interval.
         wall: Wall time of those, queueing not included.
         cpu: CPU time of those.
-        arrived: Calls that joined the lane.
         busy: Mean number of its calls that ran at once: the busy integral over the interval.
-        head_age: How long its oldest queued call has waited; 0 without one.
-        since_start: Time since one of its calls last started; None if none that runs now is known.
         lane_cpu: CPU seconds per second that the lane used, running calls included.
-        pool_cpu: The same for all calls of the pool.
-        process_cpu: The same for the whole process.
-        run_delay: Share of the wall time of finished calls that they were ready and had no core.
         beta_certified: Corrected blocking ratio of the finished calls, a lower bound: neither the wait
             for the GIL nor the wait for a core counts as blocking.
         gil_share: Share of the governor's wake-ups that found the GIL taken.
-        gil_delay: Mean time it then took to get it.
         knee: Size at which the GIL or the cores are just full by the functions' own profiles: capacity
             over the mean GIL or CPU demand of a call of the lane. The CPU part is measured well; the
             wait is the least seen, so the true knee is this or higher.
         memory: Share of the memory budget in use.
-        loop_delay: 99th percentile of the loop's delay; None without a runtime.
     """
 
     seconds: float
@@ -71,20 +63,12 @@ class Window:
     completed: int
     wall: float
     cpu: float
-    arrived: int = 0
     busy: float = 0.0
-    head_age: float = 0.0
-    since_start: float | None = None
     lane_cpu: float = 0.0
-    pool_cpu: float = 0.0
-    process_cpu: float | None = None
-    run_delay: float | None = None
     beta_certified: float | None = None
     gil_share: float | None = None
-    gil_delay: float | None = None
     knee: float | None = None
     memory: float | None = None
-    loop_delay: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,15 +54,8 @@ class Borrowing:
     _ended: bool = False
     _holders: set[Hashable] = field(default_factory=set)
     _waiting: int = 0
-    _started_at: float | None = None
-    _stuck_since: float | None = None
-    """The head of the queue is known to have waited since then: nobody left the queue."""
-    _before: int = 0
-    """Calls that held a token or waited when the window was opened."""
     _busy: float = 0.0
     _completed: int = 0
-    _beats: int = 0
-    _late: float = 0.0
     _latest: float = 0.0
     _late_time: float = 0.0
     """Time that beats stand for that came late: one long wait counts for its length."""
@@ -81,16 +74,7 @@ class Borrowing:
         self._busy += passed * (len(holders) + len(self._holders)) / 2
         self._completed += len(self._holders - holders)
         self._ended = self._ended or self._completed > 0
-        started = not holders <= self._holders
-        if started:
-            self._started_at = now
-        if not waiting:
-            self._stuck_since = None
-        elif started or self._stuck_since is None:
-            self._stuck_since = now
         self._holders, self._waiting, self._last = holders, waiting, now
-        self._beats += 1
-        self._late += late
         self._latest = max(self._latest, late)
         if late > PROMPT:
             self._late_time += passed
@@ -102,8 +86,7 @@ class Borrowing:
 
     def close(self, spent: Spent, limits: Limits) -> Window:
         """Return the window up to the last beat, and open the next."""
-        now, running = self._last, len(self._holders)
-        seconds = now - self.opened
+        seconds = self._last - self.opened
         # Without a clock for the threads the whole process stands in: more than they used, never less.
         cpu = spent.process if spent.cpu is None else spent.cpu
         certified = self._certified(cpu, spent.switches)
@@ -111,25 +94,19 @@ class Borrowing:
         window = Window(
             seconds=seconds,
             queued=self._waiting,
-            running=running,
+            running=len(self._holders),
             completed=self._completed,
             wall=self._busy,
             cpu=cpu,
-            arrived=max(0, self._completed + running + self._waiting - self._before),
             busy=self._busy / seconds,
-            head_age=0.0 if self._stuck_since is None else now - self._stuck_since,
-            since_start=None if self._started_at is None or not running else now - self._started_at,
             lane_cpu=max(cpu / seconds, gil_share * _part(cpu, spent.process)),
-            pool_cpu=cpu / seconds,
-            process_cpu=spent.process / seconds,
             beta_certified=certified,
             gil_share=gil_share,
-            gil_delay=self._late / self._beats,
             knee=self._knee(cpu, certified, limits.capacity if gil_share >= 0.5 else limits.cores, seconds),
         )
-        self.opened, self._before = now, running + self._waiting
-        self._busy = self._late = self._latest = self._late_time = self._switch_interval = 0.0
-        self._completed = self._beats = 0
+        self.opened = self._last
+        self._busy = self._latest = self._late_time = self._switch_interval = 0.0
+        self._completed = 0
         return window
 
     def _knee(self, cpu: float, certified: float | None, capacity: float, seconds: float) -> float | None:

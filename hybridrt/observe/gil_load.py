@@ -22,15 +22,14 @@ class GilLoad:
     Attributes:
         wakes: Wake-ups so far.
         taken: Those that found the GIL taken.
-        waited_ns: How long those waited for it.
         share: Share of the last wake-ups that found the GIL taken; None before the first.
         delay_ns: Mean time that all of the last wake-ups waited.
     """
 
-    __slots__ = ("_intervals", "delay_ns", "share", "taken", "waited_ns", "wakes")
+    __slots__ = ("_intervals", "delay_ns", "share", "taken", "wakes")
 
     def __init__(self, interval_ns: int) -> None:
-        self.wakes = self.taken = self.waited_ns = 0
+        self.wakes = self.taken = 0
         self.share: float | None = None
         self.delay_ns = 0.0
         self._intervals: deque[tuple[int, int]] = deque([(0, interval_ns)], maxlen=_CHANGES)
@@ -41,7 +40,6 @@ class GilLoad:
         taken = 0.0 if free else 1.0
         self.wakes += 1
         self.taken += int(taken)
-        self.waited_ns += delay_ns
         self.share = taken if self.share is None else self.share + _MEMORY * (taken - self.share)
         self.delay_ns += _MEMORY * (delay_ns - self.delay_ns)
 

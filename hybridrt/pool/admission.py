@@ -77,10 +77,6 @@ class Admission(Protocol):
         """Return how many queued calls the policy's size holds back."""
         ...
 
-    def governed_since_ns(self) -> int | None:
-        """Return when the oldest of those was queued; None without one."""
-        ...
-
     def governed_running(self, running: int, waiting: int) -> int:
         """Return how many running calls count against the policy's size."""
         ...
@@ -150,10 +146,6 @@ class FifoAdmission:
     def governed(self) -> int:
         """Return the length of the queue."""
         return len(self._queue)
-
-    def governed_since_ns(self) -> int | None:
-        """Return when the oldest call was queued; None without one."""
-        return _head_ns(self._queue) if self._queue else None
 
     def governed_running(self, running: int, waiting: int) -> int:
         """Return all running calls."""
@@ -281,10 +273,6 @@ class LaneAdmission:
     def governed(self) -> int:
         """Return the length of the waiting lane."""
         return len(self._waiting)
-
-    def governed_since_ns(self) -> int | None:
-        """Return when the oldest call of the waiting lane was queued; None without one."""
-        return _head_ns(self._waiting) if self._waiting else None
 
     def governed_running(self, running: int, waiting: int) -> int:
         """Return the running calls of the waiting lane."""

@@ -187,7 +187,6 @@ def _gil_wait_locked(pool: Pool, call: Call) -> int:
     most = call.blocks * load.longest_wait_since(call.started_ns) if call.blocks else unknown
     if call.in_waiting_lane:
         tally.asked_wall_ns += call.wall_ns
-        tally.asked_delay_ns += call.run_delay_ns
         tally.asked_blocked_ns += max(0, unknown - most)
     if not call.blocks or call.profile.leaves_gil:
         return most  # one that gives the GIL away often waits for it often, and each time by chance

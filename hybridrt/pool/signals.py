@@ -29,36 +29,32 @@ class Sums:
         completed: Calls of the lane that ended.
         wall: Their wall time.
         cpu: Their CPU time.
-        present: Calls of the lane queued or running.
         busy: Wall time of the lane.
         lane_cpu: CPU time of the lane.
-        pool_cpu: CPU time of all calls.
-        process_cpu: CPU time of the process.
-        asked: Wall time, run-queue delay and certain blocking of the calls that were asked.
-        wakes: Wake-ups of the governor, those that found the GIL taken, and how long those waited.
+        asked: Wall time and certain blocking of the calls that were asked.
+        wakes: Wake-ups of the governor, and those that found the GIL taken.
     """
 
     completed: int = 0
     wall: int = 0
     cpu: int = 0
-    present: int = 0
     busy: int = 0
     lane_cpu: int = 0
-    pool_cpu: int = 0
-    process_cpu: int = 0
-    asked: tuple[int, int, int] = (0, 0, 0)
-    wakes: tuple[int, int, int] = (0, 0, 0)
+    asked: tuple[int, int] = (0, 0)
+    wakes: tuple[int, int] = (0, 0)
 
 
 def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple[Window, Sums]:
     """Return what happened since `before`, and the sums to begin the next window with."""
-    running = [(stint, call) for stint in pool.crew.stints() if (call := stint.call) is not None]
-    lane = [(stint, call) for stint, call in running if _is_governed(pool, stint)]
-    sums = _sum_up(pool, running, lane, now_ns)
+    lane = [
+        (stint, call)
+        for stint in pool.crew.stints()
+        if _is_governed(pool, stint) and (call := stint.call) is not None
+    ]
+    sums = _sum_up(pool, lane, now_ns)
     completed = sums.completed - before.completed
-    asked_wall, delay, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
-    wakes, taken, waited = (new - old for new, old in zip(sums.wakes, before.wakes, strict=True))
-    head_ns = pool.admission.governed_since_ns()
+    asked_wall, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
+    wakes, taken = (new - old for new, old in zip(sums.wakes, before.wakes, strict=True))
     window = Window(
         seconds=seconds,
         queued=pool.admission.governed(),
@@ -66,20 +62,12 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
         completed=completed,
         wall=(sums.wall - before.wall) / 1e9,
         cpu=(sums.cpu - before.cpu) / 1e9,
-        arrived=max(0, completed + sums.present - before.present),
         busy=max(0, sums.busy - before.busy) / 1e9 / seconds,
-        head_age=0.0 if head_ns is None else max(0, now_ns - head_ns) / 1e9,
-        since_start=min((max(0, now_ns - call.started_ns) / 1e9 for _, call in lane), default=None),
         lane_cpu=max(0, sums.lane_cpu - before.lane_cpu) / 1e9 / seconds,
-        pool_cpu=max(0, sums.pool_cpu - before.pool_cpu) / 1e9 / seconds,
-        process_cpu=(sums.process_cpu - before.process_cpu) / 1e9 / seconds,
-        run_delay=delay / asked_wall if asked_wall else None,
         beta_certified=blocked / asked_wall if asked_wall else None,
         gil_share=taken / wakes if wakes else None,
-        gil_delay=waited / taken / 1e9 if taken else None,
         knee=_knee(pool.interpreter, [call.profile for _, call in lane]),
         memory=pool.governor.memory,
-        loop_delay=pool.interpreter.shield.loop_delay,
     )
     return window, sums
 
@@ -88,32 +76,24 @@ def _is_governed(pool: Pool, stint: Stint) -> bool:
     return stint.waits or (pool.admission.governs_all and not stint.resolves)
 
 
-def _sum_up(
-    pool: Pool, running: list[tuple[Stint, Call]], lane: list[tuple[Stint, Call]], now_ns: int
-) -> Sums:
+def _sum_up(pool: Pool, lane: list[tuple[Stint, Call]], now_ns: int) -> Sums:
     tally, load = pool.tally, pool.interpreter.gil_load
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
     wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
-    lane_cpu = pool_cpu = 0
-    for stint, call in running:
-        if call.profile.sleeps and not stint.permit:
-            continue  # reading a clock takes longer than most of them compute
-        used = stint.cpu_so_far() or 0
-        pool_cpu += used
-        if _is_governed(pool, stint):
-            lane_cpu += used
+    lane_cpu = sum(
+        stint.cpu_so_far() or 0
+        for stint, call in lane
+        if stint.permit or not call.profile.sleeps  # reading a clock takes longer than most of these compute
+    )
     return Sums(
         completed=completed,
         wall=wall,
         cpu=cpu,
-        present=pool.admission.governed() + len(lane),
         busy=wall + sum([max(0, now_ns - call.started_ns) for _, call in lane]),
         lane_cpu=cpu + lane_cpu,
-        pool_cpu=tally.cpu_ns + pool_cpu,
-        process_cpu=pool.governor.process_cpu_ns,
-        asked=(tally.asked_wall_ns, tally.asked_delay_ns, tally.asked_blocked_ns),
-        wakes=(load.wakes, load.taken, load.waited_ns),
+        asked=(tally.asked_wall_ns, tally.asked_blocked_ns),
+        wakes=(load.wakes, load.taken),
     )
 
 

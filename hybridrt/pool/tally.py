@@ -26,7 +26,5 @@ class Tally:
     lane_cpu_ns: int = 0
     asked_wall_ns: int = 0
     """Wall time of those of them that were asked for their waits,"""
-    asked_delay_ns: int = 0
-    """how long they were ready and had no core,"""
     asked_blocked_ns: int = 0
     """and how long they were blocked for certain."""

@@ -156,9 +156,6 @@ def test_a_gil_that_others_keep_busy_does_not_starve_waiting_calls() -> None:
     """Pure waits of 50 ms beside an endless computing call, which has a permit of its own."""
     beside = {
         "gil_share": 1.0,
-        "gil_delay": 0.005,
-        "process_cpu": 1.0,
-        "pool_cpu": 1.0,
         "beta_certified": 0.9,
     }
     state = POLICY.start(LIMITS)

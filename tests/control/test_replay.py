@@ -52,6 +52,15 @@ def test_the_windows_of_a_run_replay_to_its_sizes() -> None:
     assert [state.reason for state in states] == [tick.reason for tick in run.ticks]
 
 
+def test_a_recording_with_inputs_that_windows_no_longer_have_can_be_replayed() -> None:
+    window = {"seconds": 0.5, "queued": 3, "running": 4, "completed": 5, "wall": 1.0, "cpu": 0.1}
+    limits = {"lowest": 1, "highest": 256}
+    old, new = (
+        {"limits": limits, "windows": [one], "start": None} for one in (window | {"head_age": 7.0}, window)
+    )
+    assert Recording.from_dict(old) == Recording.from_dict(new)
+
+
 def test_a_recorded_run_at_a_full_disk_decides_as_it_did_then() -> None:
     """A change of the law changes this; record anew, and read what has become different.
 

@@ -53,20 +53,12 @@ windows = st.builds(
     completed=st.integers(0, 10_000),
     wall=_seconds,
     cpu=_seconds,
-    arrived=st.integers(0, 10_000),
     busy=st.floats(min_value=0.0, max_value=300.0),
-    head_age=_seconds,
-    since_start=st.none() | _seconds,
     lane_cpu=st.floats(min_value=0.0, max_value=64.0),
-    pool_cpu=st.floats(min_value=0.0, max_value=64.0),
-    process_cpu=st.none() | st.floats(min_value=0.0, max_value=64.0),
-    run_delay=st.none() | _share,
     beta_certified=st.none() | _share,
     gil_share=st.none() | _share,
-    gil_delay=st.none() | _share,
     knee=st.none() | st.floats(min_value=1.0, max_value=1e5),
     memory=st.none() | st.floats(min_value=0.0, max_value=1.5),
-    loop_delay=st.none() | _share,
 )
 
 

@@ -16,6 +16,7 @@ from hybridrt.measure import host
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
+from hybridrt.pool.worker import Worker
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -43,15 +44,8 @@ def look(stage: Stage, seconds: float = 1.0, before: Sums | None = None) -> tupl
 
 def test_an_idle_pool_has_nothing_to_show_and_makes_nothing_up() -> None:
     window, _ = look(Stage())
-    assert (window.queued, window.running, window.completed, window.busy, window.head_age) == (
-        0,
-        0,
-        0,
-        0.0,
-        0.0,
-    )
-    assert window.since_start is window.run_delay is window.beta_certified is window.gil_share is None
-    assert window.gil_delay is window.knee is window.memory is window.loop_delay is None
+    assert (window.queued, window.running, window.completed, window.busy) == (0, 0, 0, 0.0)
+    assert window.beta_certified is window.gil_share is window.knee is window.memory is None
 
 
 @pytest.mark.parametrize("lanes", [True, False])
@@ -67,35 +61,30 @@ def test_the_busy_integral_counts_running_calls_too(lanes: bool) -> None:
     assert look(stage, 0.5, sums)[0].busy == pytest.approx(1.0)
 
 
-def test_what_came_went_or_stayed() -> None:
+def test_what_went_or_stayed() -> None:
     stage = Stage(options={"policy": _Room()})
     first, *_ = stage.push_many(6, stage.learn(Kind.WAITING))  # four of them find room
     stage.end(first)
     window, sums = look(stage)
-    assert (window.arrived, window.completed, window.running, window.queued) == (6, 1, 4, 1)
+    assert (window.completed, window.running, window.queued) == (1, 4, 1)
     stage.push_many(2, stage.learn(Kind.WAITING))
-    assert look(stage, before=sums)[0].arrived == 2
+    window, _ = look(stage, before=sums)
+    assert (window.completed, window.running, window.queued) == (0, 4, 3)
 
 
-def test_the_age_of_the_queue_and_of_the_last_start() -> None:
-    stage = Stage(options={"policy": _Room()})
-    stage.push_many(4, stage.learn(Kind.WAITING))
-    stage.clock.advance(0.3)
-    stage.push(stage.learn(Kind.WAITING))
-    stage.clock.advance(0.2)
-    window, _ = look(stage)
-    assert window.head_age == pytest.approx(0.2)
-    assert window.since_start == pytest.approx(0.5)
-
-
-def test_the_cpu_of_calls_that_still_run_counts_for_lane_and_pool() -> None:
+def test_the_cpu_of_the_lanes_calls_that_still_run_counts_and_no_other_clock_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     stage = Stage(options={"policy": _Room()})
     waiting, computing = stage.push(stage.learn(Kind.WAITING)), stage.push(stage.learn(Kind.LONG))
     stage.compute(waiting, computing)
     stage.clock.advance(0.5)
+    read: list[Worker] = []
+    cpu_so_far = Worker.cpu_so_far
+    monkeypatch.setattr(Worker, "cpu_so_far", lambda worker: (read.append(worker), cpu_so_far(worker))[1])
     window, _ = look(stage)
+    assert read == [stage.worker_of(waiting)]
     assert window.lane_cpu == pytest.approx(0.5)
-    assert window.pool_cpu == pytest.approx(1.0)
     assert window.cpu == 0.0
 
 
@@ -107,9 +96,9 @@ def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_th
     call = stage.push(fn)
     stage.compute(call)
     stage.clock.advance(0.5)
-    assert look(stage)[0].pool_cpu == 0.0
+    assert look(stage)[0].lane_cpu == 0.0
     stage.worker_of(call).permit = LONG
-    assert look(stage)[0].pool_cpu == pytest.approx(0.5)
+    assert look(stage)[0].lane_cpu == pytest.approx(0.5)
 
 
 def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
@@ -124,7 +113,7 @@ def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
     stage.end(call)
 
 
-def test_certified_beta_and_run_delay_are_those_of_the_calls_that_were_asked() -> None:
+def test_certified_beta_is_that_of_the_calls_that_were_asked() -> None:
     """100 ms, 20 of them CPU, 10 without a core; blocked four times, for 5 ms of GIL each at most."""
     stage = Stage(options={"policy": _Room()})
     stage.interpreter.gil_load.saw_interval(0, 4_900_000)  # and 0.1 ms until a timer ends it
@@ -132,7 +121,6 @@ def test_certified_beta_and_run_delay_are_those_of_the_calls_that_were_asked() -
     finish(stage, 0.1, 0.1)
     window, _ = look(stage)
     assert window.beta_certified == pytest.approx(0.5)
-    assert window.run_delay == pytest.approx(0.1)
 
 
 times = st.integers(0, 40_000_000)
@@ -177,7 +165,7 @@ def test_the_governors_wakes_tell_how_contended_the_gil_was_in_the_window() -> N
         governor.step(stage.clock.now_ns, 0, prompt=prompt, delay_ns=delay)
     governor.step(stage.clock.now_ns, 0, prompt=False, slept=False)  # rung: it tells nothing
     window, sums = look(stage)
-    assert (window.gil_share, window.gil_delay) == (0.5, pytest.approx(0.004))
+    assert window.gil_share == 0.5
     assert look(stage, before=sums)[0].gil_share is None
 
 
