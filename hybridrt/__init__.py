@@ -63,8 +63,9 @@ Context variables
 Order
     Calls of one function start in order. Calls that wait start beside those that compute, as many as keep
     the GIL, the cores or what they wait for just busy; of the computing ones one short and one long run at
-    a time under a GIL, those that release it on all cores. After half a second without any progress, or
-    four times as long as those that run usually take, one more starts anyway, counted as an overdraft.
+    a time under a GIL, those that release it on all cores. If no call of a kind has started for half a
+    second, its oldest starts all the same, counted as an overdraft; one that usually takes longer than half a
+    second waits for up to four times its own usual time. `docs/when-a-call-starts.md` has the bounds.
     Calls of less than a millisecond that queue up are handed over some 2 ms of them at a time, and their
     results come back together. What a function does is learned from its calls; `statistics().functions` has
     it with the evidence. With `max_workers=1` everything runs in the order of submission, and so it does

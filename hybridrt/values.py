@@ -294,7 +294,7 @@ class Statistics:
         rejected: Calls refused by a full queue.
         abandoned: Calls whose caller left while they ran.
         abandoned_running: Those of them that still hold a thread.
-        overdrafts: Calls started without a permit because they had waited for too long.
+        overdrafts: Calls started beyond the limits, because for too long none of their kind had started.
         beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
         gil_share: Share of the governor's last wake-ups that found the GIL taken; None before the first
             and without a GIL.

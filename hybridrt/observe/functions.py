@@ -291,6 +291,12 @@ class Profile:
         return self.wall_ns // self.calls if self.calls else 0
 
     @property
+    def usual_ns(self) -> int:
+        """What a call takes that nothing disturbs, 0 before the first: by the last windows, or by all calls
+        if that is less, because the last few may have been odd ones."""
+        return min(self.wall_mean_ns, self.cpu_mean_ns + self.wait_mean_ns)
+
+    @property
     def cohort(self) -> int:
         """How many unjudged calls of an unknown function may run at once."""
         return max(1, 2 * self.blocked_calls)

@@ -7,20 +7,24 @@ The interpreter's lock protects it.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Protocol
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import NamedTuple, Protocol
 
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.call import Call
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.values import Kind
 
-__all__ = ["Admission", "FifoAdmission", "LaneAdmission"]
+__all__ = ["Admission", "FifoAdmission", "LaneAdmission", "Standstill"]
 
 Lane = OrderedDict[Call, None]
 # Looking a member up in its class costs more than in a dict.
 _SHORT, _LONG, _FREE, _WAITING = Kind.SHORT, Kind.LONG, Kind.FREE, Kind.WAITING
-_PERMITS = {_SHORT: SHORT, _LONG: LONG, _FREE: FREE}
-_NEVER_NS = 1 << 63
+_PERMITS = {_SHORT: SHORT, _LONG: LONG, _FREE: FREE, _WAITING: NONE}
+_UNKNOWN = 4
+"""The number of the lane of all unknown functions; that of another is the permit that its calls need."""
+_queued_ns = attrgetter("queued_ns")
 
 
 class Admission(Protocol):
@@ -61,12 +65,17 @@ class Admission(Protocol):
         """Take at most `most` calls that may go with `first` on its permit."""
         ...
 
-    def oldest_lacking_ns(self) -> int:
-        """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
+    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
+        """Return the lanes in which calls are queued, and since when none of them has started.
+
+        Args:
+            now_ns: The time.
+            before_ns: When this was asked last: a lane that has moved since may have done so then.
+        """
         ...
 
-    def take_overdue(self) -> Call:
-        """Return that call, with a permit beyond the limit."""
+    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
+        """Take a call out of such a lane and start it, whatever the limits say."""
         ...
 
     def lacks_permit(self) -> bool:
@@ -92,6 +101,23 @@ class Admission(Protocol):
     def drain(self) -> list[Call]:
         """Take everything out."""
         ...
+
+
+class Standstill(NamedTuple):
+    """A lane from which no call starts.
+
+    Attributes:
+        since_ns: When the call that was its oldest before has started, or when the one that is its oldest now
+            was queued, whichever was later.
+        beyond_ns: When the last call has started from it beyond the limits.
+        lane: The lane's number.
+        calls: What is queued there, the oldest first; of each unknown function its oldest call.
+    """
+
+    since_ns: int
+    beyond_ns: int
+    lane: int
+    calls: Iterable[Call]
 
 
 def _put(lane: Lane, call: Call) -> None:
@@ -131,13 +157,13 @@ class FifoAdmission:
         """Take none: other workers may be free for them."""
         return []
 
-    def oldest_lacking_ns(self) -> int:
-        """Return a huge time: no call lacks a permit."""
-        return _NEVER_NS
+    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
+        """Return none: the policy's size is all that counts."""
+        return []
 
-    def take_overdue(self) -> Call:
-        """Raise: no call lacks a permit."""
-        raise LookupError("no call lacks a permit")
+    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
+        """Raise: nothing starts beyond the policy's size."""
+        raise LookupError("nothing starts beyond the policy's size")
 
     def lacks_permit(self) -> bool:
         """Return False: no call needs one."""
@@ -172,6 +198,9 @@ class LaneAdmission:
     and in doubling cohorts without one as soon as they are seen to wait. A kind is looked up when a
     call is queued, and once more at the head of its lane; within a lane the oldest goes
     first, and of the heads of the short and the unknown lane the older.
+
+    Each lane has a clock of its own: whatever starts from the others, it is seen when none of its calls
+    does. To that end all unknown functions are one lane, which moves when the oldest of its calls starts.
     """
 
     governs_all = False
@@ -184,6 +213,10 @@ class LaneAdmission:
         self._free: Lane = OrderedDict()
         self._unknown: dict[Profile, Lane] = {}
         self.moved = False
+        self._started = [False] * 5
+        """By the lane's number: its oldest call has started since the governor looked last."""
+        self._still_since_ns = [0] * 5
+        self._beyond_ns = [0] * 5
         self._lanes = {
             Kind.WAITING: self._waiting,
             Kind.SHORT: self._short,
@@ -219,16 +252,16 @@ class LaneAdmission:
             if lane and next(iter(lane)).profile.kind is not kind:
                 self._sort(lane, kind)
         if self._waiting and waiting < limit:
-            return self._start(_pop(self._waiting), NONE)
+            return self._start(_pop(self._waiting), NONE, NONE)
         if self._short or self._unknown:
             call = self._take_short(waiting < limit)
             if call is not None:
                 return call
         permits = self._permits
         if self._free and permits.has_room_for_free(next(iter(self._free)).profile.gil.share):
-            return self._start(_pop(self._free), FREE)
+            return self._start(_pop(self._free), FREE, FREE)
         if self._long and permits.has_room(LONG):
-            return self._start(_pop(self._long), LONG)
+            return self._start(_pop(self._long), LONG, LONG)
         return None
 
     def _sort(self, lane: Lane, kind: Kind) -> None:
@@ -254,17 +287,37 @@ class LaneAdmission:
             taken.append(call)
         return taken
 
-    def oldest_lacking_ns(self) -> int:
-        """Return when the oldest call was queued that lacks only a permit; a huge time without one."""
-        return min(map(_head_ns, self._permit_lanes()), default=_NEVER_NS)
+    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
+        """Return the lanes in which calls are queued, and since when none of them has started."""
+        found = []
+        for number, lane in enumerate((self._waiting, self._short, self._long, self._free)):
+            if lane:
+                found.append(self._still(number, lane, _head_ns(lane), before_ns))
+            else:
+                self._still_since_ns[number] = now_ns
+        heads = sorted(map(_head, filter(None, self._unknown.values())), key=_queued_ns)
+        if heads:
+            found.append(self._still(_UNKNOWN, heads, heads[0].queued_ns, before_ns))
+        else:
+            self._still_since_ns[_UNKNOWN] = now_ns
+        return found
 
-    def take_overdue(self) -> Call:
-        """Return that call, with a permit beyond the limit."""
-        call = _pop(min(self._permit_lanes(), key=_head_ns))
-        return self._start(call, _PERMITS.get(call.profile.kind, SHORT))
+    def _still(self, number: int, calls: Iterable[Call], oldest_ns: int, before_ns: int) -> Standstill:
+        if self._started[number]:
+            self._started[number] = False
+            self._still_since_ns[number] = before_ns
+        since_ns = max(self._still_since_ns[number], oldest_ns)
+        return Standstill(since_ns, self._beyond_ns[number], number, calls)
 
-    def _permit_lanes(self) -> list[Lane]:
-        return [lane for lane in (self._short, self._long, self._free, *self._unknown.values()) if lane]
+    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
+        """Take a call out of such a lane and start it, whatever the limits say."""
+        first = call is next(iter(still.calls))
+        assert isinstance(call.place, OrderedDict)
+        del call.place[call]
+        call.place = None
+        self._start(call, _PERMITS.get(call.profile.kind, SHORT), still.lane)
+        self._started[still.lane] = first
+        self._beyond_ns[still.lane] = now_ns
 
     def lacks_permit(self) -> bool:
         """Tell whether a queued call needs a permit."""
@@ -312,11 +365,16 @@ class LaneAdmission:
         short = self._short if self._short and self._permits.has_room(SHORT) else None
         unknown, permit = self._startable_unknown(room_to_wait) if self._unknown else (None, NONE)
         if unknown is not None and (short is None or _head_ns(unknown) < _head_ns(short)):
-            call = self._start(_pop(unknown), permit)
+            moves = self._started[_UNKNOWN] or _head(unknown) is self._oldest_unknown()
+            call = self._start(_pop(unknown), permit, _UNKNOWN)
+            self._started[_UNKNOWN] = moves
             call.unjudged = True
             call.profile.unjudged += 1
             return call
-        return self._start(_pop(short), SHORT) if short is not None else None
+        return self._start(_pop(short), SHORT, SHORT) if short is not None else None
+
+    def _oldest_unknown(self) -> Call:
+        return min(map(_head, filter(None, self._unknown.values())), key=_queued_ns)
 
     def _startable_unknown(self, room_to_wait: bool) -> tuple[Lane | None, int]:
         """Return the lane of the first unknown function that may start one more, and its permit."""
@@ -331,13 +389,18 @@ class LaneAdmission:
                 return lane, SHORT
         return None, NONE
 
-    def _start(self, call: Call, permit: int) -> Call:
+    def _start(self, call: Call, permit: int, lane: int) -> Call:
+        self._started[lane] = True
         if permit == NONE:
             call.in_waiting_lane = True
         else:
             call.permit = permit
             self._permits.take(permit)
         return call
+
+
+def _head(lane: Lane) -> Call:
+    return next(iter(lane))
 
 
 def _head_ns(lane: Lane) -> int:

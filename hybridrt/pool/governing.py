@@ -5,19 +5,36 @@ Same lock and same rules as `pool`. Each function returns workers to be started 
 
 from __future__ import annotations
 
+from itertools import islice
+
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.admission import Standstill
+from hybridrt.pool.call import Call
 from hybridrt.pool.closing import unclaimed
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
 
 __all__ = [
+    "LENGTHY_NS",
+    "OVERDRAFT_NS",
     "change_permit_locked",
     "close_window_locked",
     "exchange_permit",
-    "may_overdraw_locked",
     "overdraw_locked",
     "reclaim_batch_locked",
 ]
+
+OVERDRAFT_NS = 420_000_000
+"""Time for which no call has started from a lane until its first one does so anyway. The governor looks at
+its steps only, so with one of its longest sleeps (75 ms) it is half a second. Not measured."""
+LENGTHY_NS = 500_000_000
+"""Usual time of a call from which it is given more: nearly four times that, with the sleep four times."""
+_ALIKE, _DOUBLINGS = 2, 5
+"""Computing calls of a function from which each one more doubles the patience of the next, and how often at
+most: a crowd of a function that nobody knows yet must not share the GIL among all its calls. Not measured."""
+_LOOK_AHEAD = 1000
+"""Calls of a lane among which one may go ahead of its first. Not measured."""
 
 
 def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
@@ -42,17 +59,55 @@ def exchange_permit(worker: Worker, permit: int) -> int:
     return old
 
 
-def may_overdraw_locked(pool: Pool) -> bool:
-    """Tell whether a pool has a thread for a call without a permit."""
+def overdraw_locked(pool: Pool, now_ns: int, before_ns: int) -> list[Worker]:
+    """Start a call of each lane from which none has started for too long.
+
+    The oldest whose patience is at its end goes, so that a crowd of one function, whose patience grows, does
+    not keep the others from it.
+
+    Args:
+        pool: The pool.
+        now_ns: The time.
+        before_ns: The governor's last step, when this was done before.
+    """
+    hired: list[Worker] = []
+    before = pool.tally.overdrafts
+    for still in pool.admission.standing_still(now_ns, before_ns):
+        paused = now_ns - max(still.since_ns, still.beyond_ns) < OVERDRAFT_NS
+        call = None if paused or not _has_thread_locked(pool) else _overdue(pool, still, now_ns)
+        if call is not None:
+            pool.admission.start_beyond(still, call, now_ns)
+            pool.left_queue_locked(1)
+            pool.tally.overdrafts += 1
+            hired += pool.assign_locked(call)
+    return hired + pool.dispatch_locked() if pool.tally.overdrafts != before else hired
+
+
+def _has_thread_locked(pool: Pool) -> bool:
+    """Tell whether a pool has a thread for a call beyond its limits."""
     return pool.busy < pool.limits.highest and pool.crew.has_hands(pool.resolving)
 
 
-def overdraw_locked(pool: Pool) -> list[Worker]:
-    """Start the oldest call that lacks a permit."""
-    call = pool.admission.take_overdue()
-    pool.left_queue_locked(1)
-    pool.tally.overdrafts += 1
-    return pool.assign_locked(call) + pool.dispatch_locked()
+def _overdue(pool: Pool, still: Standstill, now_ns: int) -> Call | None:
+    """Return the oldest call of a lane that has waited for as long as it has to."""
+    impatient_ns: dict[Profile, int] = {}
+    for call in islice(still.calls, _LOOK_AHEAD):
+        profile = call.profile
+        patience_ns = impatient_ns.get(profile)
+        if patience_ns is None:
+            patience_ns = impatient_ns[profile] = _patience_ns(pool, profile)
+        if now_ns - max(still.since_ns, call.queued_ns) >= patience_ns:
+            return call
+    return None
+
+
+def _patience_ns(pool: Pool, profile: Profile) -> int:
+    """Return for how long a lane stands still until a call of the function starts beyond the limits."""
+    usual_ns = profile.usual_ns
+    patience_ns = OVERDRAFT_NS if usual_ns < LENGTHY_NS else 15 * usual_ns // 4
+    running = [worker.call for worker in pool.crew.workers if worker.permit]  # they end without the lock
+    alike = sum(call is not None and call.profile is profile for call in running)
+    return patience_ns << min(_DOUBLINGS, max(0, alike - _ALIKE))
 
 
 def reclaim_batch_locked(worker: Worker) -> list[Worker]:

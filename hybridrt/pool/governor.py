@@ -4,7 +4,7 @@ Two jobs, both in `step`, which gets the time as an argument:
 
 - **Sampling** (Go's sysmon): it reads the CPU clocks of running workers from outside. A call that
   waits gives its permit back, a call that computes takes one, a short one that computes for long
-  becomes long, and a call that waited for too long for a permit starts anyway (an overdraft).
+  becomes long, and a lane from which no call has started for too long starts one anyway (an overdraft).
 - **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
 
 It sleeps for 2 ms at first and longer when nothing changes, keeps to its share of a core by sleeping
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
-from hybridrt.pool.governing import close_window_locked, may_overdraw_locked, overdraw_locked
+from hybridrt.pool.governing import close_window_locked, overdraw_locked
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
 from hybridrt.pool.thrift import Thrift
@@ -29,7 +29,6 @@ from hybridrt.pool.thrift import Thrift
 if TYPE_CHECKING:
     from hybridrt.pool.errand import Errand
     from hybridrt.pool.interpreter import Interpreter
-    from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
 __all__ = ["Governor"]
@@ -54,10 +53,6 @@ DOZE_NS = 100_000_000
 """The sleep while nothing runs but a size has still to come down; a ring ends it."""
 _LEAVE_AFTER = 5.0
 """Seconds a parked governor keeps its thread."""
-OVERDRAFT_NS = 500_000_000
-"""A call that waited for a permit for so long, while none was given back, starts without; four times
-the usual length of the calls that hold them, where that is more. Doubles with each overdraft that
-still runs, up to 32 times. Not measured."""
 PROMPT_NS = 500_000
 """Where waits are not counted, a sleep that ends at most so much too late found the GIL free. A sleep
 alone is late by 0.1 ms."""
@@ -98,8 +93,7 @@ class Governor:
         self.process_cpu_ns = 0
         """CPU time of the process at the last step."""
         self._was_prompt = False
-        self._moves_seen = 0
-        self._moved_ns = 0
+        self._stepped_ns = 0
 
     # ------------------------------------------------------------------ waking
 
@@ -256,9 +250,11 @@ class Governor:
             for pool in pools:
                 changed |= sample_pool(pool, look, hired)
             note_gil(look, self.interpreter.clock.wall_ns)
-            hired += self._overdraw(pools, now_ns)
+            # A step that comes late has not looked, which does not mean that nothing has started.
+            before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns
             for pool in pools:
                 hired += close_window_locked(pool, now_ns)
+                hired += overdraw_locked(pool, now_ns, before_ns)
             active = any(pool.is_active() for pool in pools)
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)
@@ -319,36 +315,6 @@ class Governor:
         if self._idle_steps <= IDLE_STEPS:
             return REST_NS
         return None if resting else DOZE_NS
-
-    def _overdraw(self, pools: list[Pool], now_ns: int) -> list[Worker]:
-        """Start the oldest call that lacks a permit, if none came free for too long."""
-        permits = self.interpreter.permits
-        if permits.moves != self._moves_seen:
-            self._moves_seen, self._moved_ns = permits.moves, now_ns
-        if now_ns - self._moved_ns < OVERDRAFT_NS:
-            return []
-        overdue = [pool for pool in pools if pool.admission.oldest_lacking_ns() <= now_ns - OVERDRAFT_NS]
-        if not overdue:
-            return []
-        patience = max(OVERDRAFT_NS, 4 * _usual_wall_ns(pools)) << min(5, permits.overdrawn)
-        if now_ns - self._moved_ns < patience:
-            return []
-        overdue = [
-            pool
-            for pool in overdue
-            if pool.admission.oldest_lacking_ns() <= now_ns - patience and may_overdraw_locked(pool)
-        ]
-        if not overdue:
-            return []
-        self._moved_ns = now_ns
-        return overdraw_locked(min(overdue, key=lambda pool: pool.admission.oldest_lacking_ns()))
-
-
-def _usual_wall_ns(pools: list[Pool]) -> int:
-    """Return how long the calls that hold permits now usually take, the longest of them."""
-    workers = (worker for pool in pools for worker in pool.crew.workers if worker.permit)
-    calls = [worker.call for worker in workers]  # read once: workers end calls without the lock
-    return max((call.profile.wall_mean_ns for call in calls if call is not None), default=0)
 
 
 def start(hired: list[Worker]) -> None:

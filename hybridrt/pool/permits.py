@@ -45,13 +45,6 @@ class Permits:
         """Calls that hold a permit for GIL-bound work."""
         return self.held[SHORT] + self.held[LONG]
 
-    @property
-    def overdrawn(self) -> int:
-        """Calls that compute beyond the limits."""
-        held = self.held
-        over = (held[SHORT] - 1, held[LONG] - self.capacity, held[FREE] - self.cores)
-        return sum(max(0, calls) for calls in over)
-
     def has_room(self, permit: int) -> bool:
         """Tell whether a call may start with `permit`."""
         held = self.held

@@ -21,7 +21,7 @@ from .support import DEADLINE, Gate, queued, turns
 def blind_governor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep the governor from looking at calls: only `blocking` moves permits."""
     monkeypatch.setattr("hybridrt.pool.governor.sample_pool", lambda *_: False)
-    monkeypatch.setattr("hybridrt.pool.governor.OVERDRAFT_NS", 1 << 60)
+    monkeypatch.setattr("hybridrt.pool.governing.OVERDRAFT_NS", 1 << 60)
     yield
     assert shared.permits.held[1:] == [0, 0, 0]
 

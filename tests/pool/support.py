@@ -188,12 +188,17 @@ class Stage:
         """Return one more pool under the same budget."""
         return make_pool(self.interpreter, crew=StillCrew, **options)
 
-    def learn(self, kind: Kind, name: str | None = None, pool: Pool | None = None) -> Callable[..., Any]:
-        """Return a function that is known to be of a kind."""
+    def learn(
+        self, kind: Kind, name: str | None = None, pool: Pool | None = None, usual: float = 0.0
+    ) -> Callable[..., Any]:
+        """Return a function that is known to be of a kind, and whose calls usually take so many seconds."""
         fn = named(name or f"{kind}_function")
         profile = (pool or self.pool).profiles.of(fn)
         profile.kind = kind
         profile.turn_at = 1 << 60  # calls that end teach nothing else
+        if usual:
+            profile.record(int(usual * 1e9), 0 if kind is Kind.WAITING else int(usual * 1e9), 0)
+            profile.cpu_mean_ns, profile.wait_mean_ns = profile.cpu_ns, profile.wall_ns - profile.cpu_ns
         if kind is Kind.FREE:
             for _ in range(8):
                 profile.gil.saw_free()

@@ -14,8 +14,7 @@ import pytest
 from hybridrt.observe.functions import SETTLED
 from hybridrt.pool.call import ASSIGNED, QUEUED
 from hybridrt.pool.gates import Gate
-from hybridrt.pool.governing import exchange_permit
-from hybridrt.pool.governor import OVERDRAFT_NS
+from hybridrt.pool.governing import OVERDRAFT_NS, exchange_permit
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.pool.sampler import OLD_GAP_NS
 from hybridrt.values import Kind

@@ -20,6 +20,9 @@ from hybridrt.values import Kind, Reason
 
 from .support import DEADLINE, MS, Meeting, Stage, make_call, make_pool, named, until
 
+SLOW = 60.0
+"""Seconds that calls usually take whose lane stands still in these tests, so that no overdraft starts one."""
+
 
 @dataclass
 class Scripted:
@@ -65,7 +68,7 @@ def test_a_window_is_closed_when_its_interval_is_over_and_not_before() -> None:
 def test_a_window_is_longer_while_the_law_has_nothing_to_do_and_ends_when_a_call_queues() -> None:
     policy = Scripted(stays=Reason.HOLD)
     stage = Stage(options={"policy": policy})
-    waits = stage.learn(Kind.WAITING)
+    waits = stage.learn(Kind.WAITING, usual=SLOW)
     stage.push(waits)
     stage.step(500 * MS, times=CALM + 1)
     assert [window.seconds for window in policy.seen] == [0.5, CALM * 0.5]
@@ -79,7 +82,7 @@ def test_a_window_is_longer_while_the_law_has_nothing_to_do_and_ends_when_a_call
 def test_a_window_is_as_short_as_usual_while_the_law_counts_something() -> None:
     policy = Scripted(stays=Reason.HOLD, streak=1)
     stage = Stage(options={"policy": policy})
-    stage.push(stage.learn(Kind.WAITING))
+    stage.push(stage.learn(Kind.WAITING, usual=SLOW))
     stage.step(500 * MS, times=3)
     assert [window.seconds for window in policy.seen] == [0.5, 0.5, 0.5]
 
@@ -112,7 +115,7 @@ def test_while_the_waiting_lane_has_no_call_and_its_size_rests_no_window_is_look
     stage.push(stage.learn(Kind.LONG))
     stage.step(500 * MS, times=3)
     assert policy.seen == []
-    waiting = stage.push(stage.learn(Kind.WAITING))
+    waiting = stage.push(stage.learn(Kind.WAITING, usual=SLOW))
     stage.step(500 * MS)
     stage.end(waiting)
     stage.step(500 * MS, times=3)
@@ -144,7 +147,7 @@ def test_a_window_has_the_calls_that_ended_in_it_and_those_queued_and_running_at
 def test_the_cpu_of_the_waiting_lane_is_a_share_of_the_window() -> None:
     policy = Scripted(sizes=[8] * 9)
     stage = Stage(options={"policy": policy})
-    waiting = stage.push(stage.learn(Kind.WAITING))
+    waiting = stage.push(stage.learn(Kind.WAITING, usual=SLOW))
     stage.compute(waiting)
     stage.clock.advance(0.25)
     stage.end(waiting)
@@ -160,7 +163,7 @@ def test_the_cpu_of_the_waiting_lane_is_a_share_of_the_window() -> None:
 def test_under_demand_only_the_waiting_lane_counts_as_queued_and_running() -> None:
     policy = Scripted()
     stage = Stage(options={"policy": policy})
-    stage.push_many(3, stage.learn(Kind.WAITING))
+    stage.push_many(3, stage.learn(Kind.WAITING, usual=SLOW))
     stage.push_many(7, stage.learn(Kind.LONG))
     stage.step(500 * MS)
     assert (policy.seen[0].queued, policy.seen[0].running) == (2, 1)
@@ -171,7 +174,7 @@ def test_under_demand_only_the_waiting_lane_counts_as_queued_and_running() -> No
 
 def test_a_larger_size_starts_what_is_queued_at_once() -> None:
     stage = Stage(options={"policy": Scripted(sizes=[3])})
-    calls = stage.push_many(5, stage.learn(Kind.WAITING))
+    calls = stage.push_many(5, stage.learn(Kind.WAITING, usual=SLOW))
     assert stage.running() == calls[:1]
     stage.step(500 * MS)
     assert stage.running() == calls[:3]
@@ -179,7 +182,7 @@ def test_a_larger_size_starts_what_is_queued_at_once() -> None:
 
 def test_a_smaller_size_lets_running_calls_end() -> None:
     stage = Stage(options={"policy": Scripted(sizes=[3, 1])})
-    calls = stage.push_many(5, stage.learn(Kind.WAITING))
+    calls = stage.push_many(5, stage.learn(Kind.WAITING, usual=SLOW))
     stage.step(500 * MS, times=2)
     assert stage.running() == calls[:3]
     stage.end(calls[0])
@@ -188,7 +191,7 @@ def test_a_smaller_size_lets_running_calls_end() -> None:
 
 def test_a_decision_says_when_from_what_to_what_and_why() -> None:
     stage = Stage(options={"policy": Scripted(sizes=[3])})
-    stage.push_many(5, stage.learn(Kind.WAITING))
+    stage.push_many(5, stage.learn(Kind.WAITING, usual=SLOW))
     stage.step(500 * MS)
     first, second = stage.pool.sizing.decisions
     assert (first.at, first.workers, first.previous, first.reason) == (0.0, 1, 1, Reason.START)
@@ -316,7 +319,7 @@ def test_the_paper_on_real_threads_grows_with_waiting_calls_and_retires_threads(
 @pytest.mark.slow
 def test_the_log_replays_to_the_sizes_that_were_decided_also_after_it_was_stored() -> None:
     stage = Stage(options={"max_workers": 200})
-    fn = stage.learn(Kind.WAITING)
+    fn = stage.learn(Kind.WAITING, usual=SLOW)
     for number in range(700):
         stage.push_many(2 if number // 150 % 2 else 12, fn)
         stage.step(50 * MS)
