@@ -37,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.name is None:
         _list()
         return 0
+    if asked.name == "docs":
+        return _quote(check=asked.check)
     if asked.name == "plot":
         return _plot(asked.out or RESULTS)
     folder = asked.out or (None if asked.quick or asked.only else RESULTS)
@@ -53,7 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "name", nargs="?", choices=(*BENCHMARKS, "all", "plot"), help="what to run; nothing lists"
+        "name", nargs="?", choices=(*BENCHMARKS, "all", "plot", "docs"), help="what to run; nothing lists"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="with docs: say what is not up to date, write nothing"
     )
     parser.add_argument("--quick", action="store_true", help="short and imprecise; only prints")
     parser.add_argument(
@@ -81,6 +86,18 @@ def _plot(folder: Path) -> int:
     for picture in plot(folder):
         print(f"wrote {picture.name}", file=sys.stderr)
     return 0
+
+
+def _quote(*, check: bool) -> int:
+    """Bring the figures in the documents up to date with the reports, or fail if they are not."""
+    from benchmarks.quoting import stale
+
+    late = list(stale())
+    for path, made in late:
+        if not check:
+            path.write_text(made, encoding="utf-8")
+        print(f"{path.name}: {'out of date' if check else 'written'}", file=sys.stderr)
+    return int(check and bool(late))
 
 
 def _publish(report: Report, folder: Path | None) -> None:

@@ -28,7 +28,7 @@ from benchmarks.harness import (
 )
 from benchmarks.strips import Panel, given
 
-__all__ = ["candidates", "panels", "run"]
+__all__ = ["added", "candidates", "panels", "run"]
 
 LOOPS = ("asyncio", "uvloop")
 WAYS = {

@@ -29,7 +29,7 @@ from benchmarks.harness import (
 )
 from benchmarks.strips import Panel, given
 
-__all__ = ["candidates", "panels", "run"]
+__all__ = ["call_us", "candidates", "delay_p99", "panels", "run", "times_thread", "work_shares"]
 
 WAYS = {
     "busy": "the cores busy in other processes",
@@ -125,7 +125,8 @@ def run(options: Options) -> Report:
 Samples = Mapping[str, Sequence[Sample]]
 
 
-def _p99(samples: Samples, way: str, load: str) -> list[float]:
+def delay_p99(samples: Samples, way: str, load: str) -> list[float]:
+    """Return what the loop feels: milliseconds."""
     return [sample["latency"]["p99"] * 1e3 for sample in samples.get(_key("load", way, load), ())]
 
 
@@ -134,17 +135,18 @@ def _rates(samples: Samples, way: str, load: str) -> list[float]:
     return [median(sample["calls"]) for sample in samples.get(_key("load", way, load), ())]
 
 
-def _shares(samples: Samples, way: str, load: str, cores: int) -> list[float]:
+def work_shares(samples: Samples, way: str, load: str, cores: int) -> list[float]:
     """Return the same as a share of what one thread alone does times the cores."""
     taken = samples.get(_key("load", way, load), ())
     return [_middle_ratio(sample["calls"], sample["alone"]) / cores for sample in taken]
 
 
-def _costs(samples: Samples, way: str, crowd: str) -> list[float]:
+def call_us(samples: Samples, way: str, crowd: str) -> list[float]:
+    """Return what a call of a function that does nothing takes."""
     return [median(sample["way"][crowd]) for sample in samples.get(_key("dispatch", way), ())]
 
 
-def _of_thread(samples: Samples, way: str, crowd: str) -> list[float]:
+def times_thread(samples: Samples, way: str, crowd: str) -> list[float]:
     """Return what a call costs of one in a thread."""
     taken = samples.get(_key("dispatch", way), ())
     return [_middle_ratio(sample["way"][crowd], sample["thread"][crowd]) for sample in taken]
@@ -157,16 +159,16 @@ def _middle_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
 def _targets(samples: Samples, cores: int) -> Iterator[Target]:
     """Yield the promises that the candidates which ran can tell about."""
     for load in LOADS:
-        ours, floor = _p99(samples, "pure", load), _p99(samples, "busy", load)
+        ours, floor = delay_p99(samples, "pure", load), delay_p99(samples, "busy", load)
         if ours and floor:
             claim = f"{load}: p99 beside pure=True / beside busy processes"
             yield Target(claim=claim, figure=ratios(ours, floor), limit=DELAY)
-    shares = _shares(samples, "pure", "python", cores)
+    shares = work_shares(samples, "pure", "python", cores)
     if shares:
         claim = "python: calls/s with pure=True / one thread's times the cores"
         yield Target(claim=claim, figure=spread(shares), limit=CORES, at_least=True)
     for crowd in ("one", "eight"):
-        costs = _of_thread(samples, "isolate", crowd)
+        costs = times_thread(samples, "isolate", crowd)
         if INTERPRETERS and costs:
             yield Target(claim=f"dispatch, {crowd}: isolate / thread", figure=spread(costs), limit=DISPATCH)
 
@@ -190,10 +192,10 @@ _TITLES = {"python": "Pure Python, some 25 ms", "json": "JSON of 1.5 MB, a small
 
 
 def _load_rows(samples: Samples, load: str, cores: int) -> Iterator[list[str]]:
-    floor = _p99(samples, "busy", load)
+    floor = delay_p99(samples, "busy", load)
     for way, title in WAYS.items():
         taken = samples.get(_key("load", way, load), ())
-        p99, shares = _p99(samples, way, load), _shares(samples, way, load, cores)
+        p99, shares = delay_p99(samples, way, load), work_shares(samples, way, load, cores)
         if taken:
             yield [
                 title,
@@ -208,7 +210,7 @@ def _load_rows(samples: Samples, load: str, cores: int) -> Iterator[list[str]]:
 def _dispatch_rows(samples: Samples) -> Iterator[list[str]]:
     for way, title in WAYS.items():
         if samples.get(_key("dispatch", way)):
-            yield [title, *(spread(_costs(samples, way, crowd)).text(1) for crowd in ("one", "eight"))]
+            yield [title, *(spread(call_us(samples, way, crowd)).text(1) for crowd in ("one", "eight"))]
 
 
 def panels(data: Mapping[str, Any]) -> list[Panel]:
@@ -217,10 +219,10 @@ def panels(data: Mapping[str, Any]) -> list[Panel]:
     delays, shares, costs = {}, {}, {}
     for way, title in WAYS.items():
         for load in LOADS:
-            delays[title, load] = _p99(samples, way, load)
-            shares[title, load] = _shares(samples, way, load, cores)
+            delays[title, load] = delay_p99(samples, way, load)
+            shares[title, load] = work_shares(samples, way, load, cores)
         for crowd, name in (("one", "one at a time"), ("eight", "eight at once")):
-            costs[title, name] = _costs(samples, way, crowd)
+            costs[title, name] = call_us(samples, way, crowd)
     charts = [
         Panel("What the loop feels", "p99, milliseconds", given(delays)),
         Panel(

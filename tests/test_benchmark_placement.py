@@ -128,7 +128,7 @@ def test_isolates_are_judged_by_the_busy_floor_and_the_cores() -> None:
         "json: p99 beside pure=True / beside busy processes": False,
         "python: calls/s with pure=True / one thread's times the cores": False,
     }
-    assert isolates._shares(samples, "pure", "python", cores=2) == [0.75]
+    assert isolates.work_shares(samples, "pure", "python", cores=2) == [0.75]
 
 
 def test_dispatch_to_an_isolate_is_a_promise_where_there_are_interpreters(

@@ -1,4 +1,4 @@
-"""The examples in docstrings, in the README and in docs/ do what they say."""
+"""The examples in docstrings, in the README and in docs/ do what they say, and links lead somewhere."""
 
 from __future__ import annotations
 
@@ -38,6 +38,22 @@ def test_a_program_in_the_docs_runs_as_it_stands(program: str, tmp_path: Path) -
         timeout=50,
         capture_output=True,
     )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.name for page in PAGES])
+def test_a_link_in_the_docs_leads_to_a_file_and_a_heading(page: Path) -> None:
+    links = re.findall(r"\]\(([^)]+)\)", page.read_text())
+    assert not [link for link in links if not leads_somewhere(page, link)]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Return True if a relative link leads to a file that is there and, in Markdown, to a heading in it."""
+    path, _, heading = link.partition("#")
+    target = page.parent / path if path else page
+    if "://" in link or not heading:
+        return "://" in link or target.exists()
+    headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
+    return heading in {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
 
 
 def test_the_readme_gives_the_command_that_runs_every_test() -> None:
