@@ -117,7 +117,8 @@ def _explain(
         gil_share=None if row is None else _gil_share(row),
         calls=_calls(row, placement),
         wall=_wall(row, placement),
-        cpu=row.cpu / row.calls if row is not None and row.calls else None,
+        cpu=None if row is None else row.work_cpu,
+        wait=None if row is None else row.work_wait,
         inline=size.inline,
         thread=size.thread,
         isolate=size.isolate,
@@ -170,15 +171,15 @@ def _size(
 
 def _estimate(row: FunctionStatistics) -> Evidence:
     """Return the evidence that the statistics of a function hold; sizes and carrying are not in them."""
-    cpu_ns, wall_ns = row.cpu / row.calls * 1e9, row.wall / row.calls * 1e9
-    waits = row.kind is Kind.WAITING
+    cpu_ns, waits = (row.work_cpu or 0.0) * 1e9, row.kind is Kind.WAITING
+    wait_ns = (row.work_wait or 0.0) * 1e9 if waits else 0.0
     return Evidence(
         calls=row.calls,
         measured=row.calls,
         cpu_ns=cpu_ns,
-        wait_ns=wall_ns - cpu_ns if waits else 0.0,
-        blocked_ns=wall_ns - cpu_ns if waits else 0.0,
-        longest_ns=wall_ns if waits else cpu_ns,
+        wait_ns=wait_ns,
+        blocked_ns=wait_ns,
+        longest_ns=cpu_ns + wait_ns,
         small=True,
         portable=True,
         classed=row.gil is not GilClass.UNKNOWN,
@@ -205,7 +206,7 @@ def _advise(
 
 def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) -> str:
     """Say what a thread does for a function that runs in threads alone, and what to do about it."""
-    cpu = row.cpu / row.calls
+    cpu = row.work_cpu or 0.0
     remedy = "leave where='thread' out" if pure else "declare it pure=True"
     if row.gil is GilClass.HOLDS:
         if obstacle is not None:
@@ -215,8 +216,8 @@ def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) ->
         return "It mostly waits, which threads are for."
     if row.kind is Kind.FREE:
         return "It leaves the GIL to others while it computes, so threads use all cores."
-    if row.wall / row.calls <= INLINE_MAX_NS / 1e9:
-        took = time_text(row.wall / row.calls)
+    if cpu <= INLINE_MAX_NS / 1e9:
+        took = time_text(cpu)
         return f"It takes {took}, hardly more than handing it to a thread; {remedy} to run it on the loop."
     if cpu >= HOLD_NS / 1e9:
         computes = f"It computes for {time_text(cpu)} with the GIL, one call at a time"

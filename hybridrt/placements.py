@@ -117,7 +117,9 @@ class Explanation:
         gil_share: Share of its computing time in which it has the GIL; None before enough is known.
         calls: Finished calls, wherever they ran.
         wall: Mean seconds of a call in a thread, or on the loop if it only ran there; None before the first.
-        cpu: CPU seconds of it in a thread; None before the first there.
+            Under load a call in a thread waits for the GIL and for a core, too: this is not its work.
+        cpu: CPU seconds of a call in a thread, by the last of them; None before the first there.
+        wait: Seconds that one waits by itself, for I/O or a sleep; None where that cannot be told.
         inline: What a call costs on the loop; None where it may not run there, or nothing is known.
         thread: What it costs in a thread.
         isolate: What it costs in an isolate.
@@ -136,6 +138,7 @@ class Explanation:
     calls: int
     wall: float | None
     cpu: float | None
+    wait: float | None
     inline: float | None
     thread: float | None
     isolate: float | None
@@ -147,6 +150,13 @@ class Explanation:
     def __str__(self) -> str:
         place = {"inline": "on the loop", "thread": "in a thread", "isolate": "in an isolate"}[self.where]
         lines = [f"{self.name} runs {place} ({self.reason}). {self.advice}"]
+        if self.cpu is not None:
+            waits = (
+                f" and waits for {time_text(self.wait)}"
+                if self.wait is not None and self.wait >= 1e-6
+                else ""
+            )
+            lines.append(f"A call computes for {time_text(self.cpu)}{waits}.")
         costs = [
             f"{name} {time_text(cost)}"
             for name, cost in (("inline", self.inline), ("thread", self.thread), ("isolate", self.isolate))

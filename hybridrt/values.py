@@ -158,6 +158,9 @@ class FunctionStatistics:
         cpu: CPU time of the worker thread.
         queue_wait: From submission to start.
         beta: Raw blocking ratio, 1 - cpu/wall, time-weighted; None before the first call ends.
+        work_cpu: CPU time of one call, by the last of them; None before the first ends.
+        work_wait: What one waits by itself, by the same calls: for I/O or a sleep, not for the GIL, a core
+            or a permit. None where that cannot be told.
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
     """
 
@@ -170,6 +173,8 @@ class FunctionStatistics:
     queue_wait: float
     beta: float | None
     beta_corrected: float | None = None
+    work_cpu: float | None = None
+    work_wait: float | None = None
     gil: GilClass = GilClass.UNKNOWN
     evidence: GilEvidence = GilEvidence()
     placement: PlacementStatistics | None = None

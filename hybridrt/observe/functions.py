@@ -391,6 +391,8 @@ def summary_of(copied: Copied) -> FunctionStatistics:
         queue_wait=queue_wait_ns / 1e9,
         beta=blocking_ratio(wall_ns, cpu_ns),
         beta_corrected=_share(wait_mean_ns, cpu_mean_ns) if corrected else None,
+        work_cpu=cpu_mean_ns / 1e9 if calls else None,
+        work_wait=wait_mean_ns / 1e9 if corrected or kind is Kind.WAITING else None,
         gil=gil_class(waits=kind is Kind.WAITING, releases=releases, yielded=yielded, held=held),
         evidence=evidence_of(waiting, free, yielded, held, longest_hold_ns),
     )

@@ -72,6 +72,8 @@ def test_sums_and_raw_beta_are_in_the_public_view() -> None:
         cpu=pytest.approx(0.005),
         queue_wait=pytest.approx(0.003),
         beta=pytest.approx(0.5),
+        work_cpu=pytest.approx(0.001),  # of the first call; the second is not weighed yet
+        work_wait=pytest.approx(0.003),
         gil=GilClass.WAITS,
     )
 

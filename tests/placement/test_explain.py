@@ -25,11 +25,23 @@ async def clock() -> AsyncIterator[ManualClock]:
         yield stop_time()
 
 
-def seen(fn: object, *, wall: float, cpu: float, calls: int = 40) -> Profile:
-    """Let the running loop's pool have seen calls of a function, and return what it knows."""
+def seen(
+    fn: object, *, wall: float, cpu: float, calls: int = 40, gil: float | None = None, core: float = 0.0
+) -> Profile:
+    """Let the running loop's pool have seen calls of a function, and return what it knows.
+
+    Args:
+        fn: The function.
+        wall: Seconds a call took.
+        cpu: Seconds of them that it computed.
+        calls: How many calls.
+        gil: Seconds of them that it waited for the GIL; None: it was not asked.
+        core: Seconds of them that it was ready and had no core.
+    """
     profile = Runtime.current().executor._pool.profiles.of(fn)
+    wall_ns, cpu_ns, core_ns = (int(seconds * 1e9) for seconds in (wall, cpu, core))
     for _ in range(calls):
-        profile.record(int(wall * 1e9), int(cpu * 1e9), 0)
+        profile.record(wall_ns, cpu_ns, 0, core_ns, None if gil is None else int(gil * 1e9))
     return profile
 
 
@@ -139,6 +151,44 @@ async def test_the_advice_follows_from_what_calls_cost(
     work = Work(clock)
     seen(work, wall=wall, cpu=cpu)
     assert explain(work).advice == advice
+
+
+async def test_the_work_of_a_call_is_the_same_under_load_as_alone(clock: ManualClock) -> None:
+    """It computes for 5 ms and waits for 20; beside others it waits for the GIL and a core as well."""
+
+    def alone() -> None: ...
+
+    def crowded() -> None: ...
+
+    seen(alone, wall=25 * MS, cpu=5 * MS, gil=0.0)
+    seen(crowded, wall=250 * MS, cpu=5 * MS, gil=15 * MS, core=210 * MS)
+    quiet, loaded = explain(alone), explain(crowded)
+    assert (quiet.cpu, quiet.wait) == (pytest.approx(5 * MS), pytest.approx(20 * MS))
+    assert (loaded.cpu, loaded.wait) == (quiet.cpu, pytest.approx(quiet.wait))
+    assert (loaded.thread, loaded.isolate) == (pytest.approx(quiet.thread), pytest.approx(quiet.isolate))
+    assert (quiet.wall, loaded.wall) == (pytest.approx(25 * MS), pytest.approx(250 * MS))
+    assert "A call computes for 5.0 ms and waits for 20 ms." in str(loaded)
+
+
+async def test_a_short_call_that_the_gil_kept_waiting_is_still_short(clock: ManualClock) -> None:
+    """The last calls computed for 50 us each; each took 5 ms beside others."""
+    work = Work(clock)
+    seen(work, wall=5 * MS, cpu=50 * US, gil=4_950 * US)
+    assert explain(work).advice.startswith("It takes 50 us, hardly more than handing it to a thread; ")
+    assert "A call computes for 50 us." in str(explain(work))
+
+
+async def test_work_is_that_of_the_last_calls(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=30 * MS, cpu=30 * MS, gil=0.0)
+    seen(work, wall=2 * MS, cpu=2 * MS, gil=0.0, calls=200)
+    assert explain(work).cpu == pytest.approx(2 * MS, rel=0.05)
+
+
+async def test_what_a_call_waits_by_itself_is_unknown_where_waits_cannot_be_told(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=2 * MS, cpu=1.5 * MS)
+    assert explain(work).wait is None
 
 
 async def test_where_thread_of_a_pure_function_is_what_to_leave_out(clock: ManualClock) -> None:
