@@ -16,7 +16,7 @@ from benchmarks.simulator.drive import simulate
 from benchmarks.simulator.network import Station, throughput_curve
 from benchmarks.simulator.rivals import Fixed
 from benchmarks.simulator.scenario import Call, Load, Machine, Scenario, Server
-from benchmarks.simulator.scenarios import HOLDOUT, NAMED, TUNING, draw_many
+from benchmarks.simulator.scenarios import HOLDOUT, NAMED, SEEN, TUNING, draw_many
 from benchmarks.simulator.score import SIZERS
 
 MS = 0.001
@@ -98,7 +98,7 @@ def test_the_same_seed_gives_the_same_scenarios_and_the_same_run() -> None:
 
 
 def test_the_scenarios_reported_are_not_those_tuned_on() -> None:
-    assert not {*TUNING} & {*HOLDOUT}
+    assert not {*TUNING, *SEEN} & {*HOLDOUT}
     assert draw_many(TUNING[0], 3)[0].loads != draw_many(HOLDOUT[0], 3)[0].loads
 
 
@@ -122,8 +122,16 @@ def test_a_report_has_a_row_for_each_sizer(monkeypatch: pytest.MonkeyPatch) -> N
         map = staticmethod(map)
 
     monkeypatch.setattr(simulator, "ProcessPoolExecutor", Here)
-    monkeypatch.setattr(simulator, "draw_many", lambda seed, count: draw_many(seed, 1))
+    drawn: list[int] = []
+
+    def draw(seed: int, count: int) -> list[Scenario]:
+        drawn.append(seed)
+        return draw_many(seed, 1)
+
+    monkeypatch.setattr(simulator, "draw_many", draw)
     report = simulator.run(Options(quick=True, only=("hybridrt", "paper")))
+    assert not {*drawn} & {*HOLDOUT}, "only a full run, which is kept, may look at these"
+    assert "tuned on these seeds" in report.text
     assert "| hybridrt" in report.text
     assert "| paper" in report.text
     assert all(math.isfinite(one["worst"]) for one in report.data["summary"].values())
