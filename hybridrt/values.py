@@ -306,7 +306,9 @@ class Statistics:
         gil_delay: Mean time it then waited for it, in seconds.
         functions: Profiles, the largest CPU time first.
         decisions: The last 200 sizing decisions, oldest first.
-        governor_error: Why the governor stopped, or None while it works.
+        governor_error: Why the governor does not work now, or None while it does. Calls need no permit
+            meanwhile, and it tries again every second.
+        governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
         anyio: anyio's limiter of worker threads; None without a runtime, when it is not to be governed,
@@ -335,6 +337,7 @@ class Statistics:
     gil_share: float | None = None
     gil_delay: float | None = None
     governor_error: str | None = None
+    governor_failures: int = 0
     loop_delay: LoopDelay | None = None
     background: int = 0
     anyio: LimiterStatistics | None = None

@@ -13,6 +13,7 @@ from hybridrt.pool.call import Call
 from hybridrt.pool.closing import unclaimed
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
+from hybridrt.pool.stint import NOBODY
 from hybridrt.pool.worker import Worker
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "OVERDRAFT_NS",
     "change_permit_locked",
     "close_window_locked",
+    "dispatch_stranded_locked",
     "exchange_permit",
     "overdraw_locked",
     "reclaim_batch_locked",
@@ -127,3 +129,11 @@ def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
     if len(pool.crew.workers) > pool.crew.ceiling:
         pool.crew.dismiss_idle()
     return pool.dispatch_locked()
+
+
+def dispatch_stranded_locked(pool: Pool) -> list[Worker]:
+    """Start what may start where nothing runs that would do so at its end.
+
+    That is nothing, as a rule. But a worker that lacks memory may have died in the middle of a dispatch.
+    """
+    return pool.dispatch_locked() if pool.queued and not (pool.busy or pool.resolving) else NOBODY

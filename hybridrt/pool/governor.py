@@ -8,8 +8,9 @@ Two jobs, both in `step`, which gets the time as an argument:
 - **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
 
 It sleeps for 2 ms at first and longer when nothing changes, keeps to its share of a core by sleeping
-still longer (see `thrift`), and parks when nothing runs. A pool that needs it rings. If it fails it
-stops, says so, and lifts the permits, so that every call still gets its thread.
+still longer (see `thrift`), and parks when nothing runs. A pool that needs it rings. If it fails, or gets
+no thread, it says so and lifts the permits, so that every call still gets its thread, and tries again a
+second later: with its first step that succeeds the permits are back.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
-from hybridrt.pool.governing import close_window_locked, overdraw_locked
+from hybridrt.pool.governing import close_window_locked, dispatch_stranded_locked, overdraw_locked
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
 from hybridrt.pool.thrift import Thrift
@@ -56,6 +57,8 @@ _LEAVE_AFTER = 5.0
 PROMPT_NS = 500_000
 """Where waits are not counted, a sleep that ends at most so much too late found the GIL free. A sleep
 alone is late by 0.1 ms."""
+RETRY = 1.0
+"""Seconds from a failure of the governor to the next attempt. Not measured."""
 _NEVER_NS = 1 << 62
 _MEMORY_NS = 2_000_000_000
 """Time between two looks at the memory in use, which cost some 50 us, at least."""
@@ -71,6 +74,11 @@ class Governor:
     def __init__(self, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
         self.error: str | None = None
+        """Why it does not work now; None while it does."""
+        self.failures = 0
+        """How often it failed, or was given no thread."""
+        self._retry_ns = 0
+        """When to try again after a failure."""
         self._bell: SimpleQueue[None] = SimpleQueue()
         self.parked = True
         self.dozes = False
@@ -99,14 +107,14 @@ class Governor:
 
     def ring(self) -> None:
         """Wake the governor if it is parked, without the lock; costs one look otherwise."""
-        if not self.parked or self.error is not None:
+        if not self.parked or self.interpreter.clock.wall_ns() < self._retry_ns:
             return
         start = False
         with patiently(self.interpreter.lock):
             if self.parked:
+                self._bell.put(None)  # first: it may lack memory, and then the next call rings
                 self.parked = False
                 start, self._alive = not self._alive, True
-                self._bell.put(None)
         if start:
             self._start()
 
@@ -120,9 +128,10 @@ class Governor:
         try:
             self._thread = threading.Thread(target=self._run, name="hybridrt-governor", daemon=True)
             self._thread.start()
-        except RuntimeError as error:  # no thread to be had: permits without a sampler would hang
+        except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
             self._thread = None
             self._fail(error)
+            self._retire()
 
     def stop(self) -> None:
         """End the thread and wait for it; the next ring starts another. For tests."""
@@ -140,18 +149,25 @@ class Governor:
         wait: float | None = None
         while True:
             try:
-                self._bell.get(timeout=wait if wait is not None else _LEAVE_AFTER)
-            except Empty:
-                if wait is None and self._leave():
+                if not self._sleep(wait):
                     return
-            if self._stopping:
-                self._retire()
-                return
-            try:
                 wait = self.turn()
+                self._recover()
             except BaseException as error:  # whatever it is: without a governor calls must go on
+                wait = RETRY
                 self._fail(error)
-                return
+
+    def _sleep(self, wait: float | None) -> bool:
+        """Sleep until it is time or the bell rings; return False when the thread is to end."""
+        try:
+            self._bell.get(timeout=wait if wait is not None else _LEAVE_AFTER)
+        except Empty:
+            if wait is None and self._leave():
+                return False
+        if self._stopping:
+            self._retire()
+            return False
+        return True
 
     def _leave(self) -> bool:
         """End the thread after a long rest, unless it was rung at the last moment."""
@@ -169,11 +185,35 @@ class Governor:
             self.interpreter.shield.rest_locked()
 
     def _fail(self, error: BaseException) -> None:
-        logger.error("the governor failed and stopped; pools keep their size", exc_info=error)
+        """Let calls start without permits until the governor works again."""
+        known, self.error = self.error, repr(error)
+        self.failures += 1
+        self.dozes = False
+        self.interpreter.permits.lifted = True
+        try:
+            self._retry_ns = self.interpreter.clock.wall_ns() + int(RETRY * 1e9)
+            if self.error != known:
+                logger.error(
+                    "the governor failed; until it works again pools keep their size", exc_info=error
+                )
+            with patiently(self.interpreter.lock):
+                self.interpreter.shield.rest_locked()
+            self._dispatch_all()
+        except MemoryError:  # the next step starts what waits
+            pass
+
+    def _recover(self) -> None:
+        """Ask for permits again if a step has succeeded some time after a failure."""
+        if self.error is None or self.interpreter.clock.wall_ns() < self._retry_ns:
+            return
+        logger.info("the governor works again")
         with patiently(self.interpreter.lock):
-            self.error = repr(error)
-            self.interpreter.permits.lifted = True
-            self.interpreter.shield.rest_locked()
+            self.error = None
+            self.interpreter.permits.lifted = False
+
+    def _dispatch_all(self) -> None:
+        """Start what may start, in all pools."""
+        with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
             hired = [worker for pool in pools for worker in pool.dispatch_locked()]
             errands = [errand for pool in pools for errand in pool.crew.errands]
@@ -255,6 +295,7 @@ class Governor:
             for pool in pools:
                 hired += close_window_locked(pool, now_ns)
                 hired += overdraw_locked(pool, now_ns, before_ns)
+                hired += dispatch_stranded_locked(pool)
             active = any(pool.is_active() for pool in pools)
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)

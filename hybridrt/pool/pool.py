@@ -228,6 +228,8 @@ class Pool:
             if call is None:
                 break
             hired += self.assign_locked(call)
+            if call.state == QUEUED:  # there was no memory for a worker: the governor's next step tries again
+                break
         self.admission.moved = False
         if self.admission.lacks_permit():
             self.interpreter.starved[self] = None
@@ -242,14 +244,31 @@ class Pool:
             self.assign_locked(call)
 
     def assign_locked(self, call: Call) -> list[Worker]:
-        """Give a call to a parked worker, or to a new one, which is returned, unless it needs none."""
+        """Give a call to a parked worker, or to a new one, which is returned, unless it needs none.
+
+        Where there is no memory for a new one the call is queued again.
+        """
         if call.sets_out_locked():
             return NOBODY
         crew = self.crew
-        hired = [] if crew.idle else [crew.hire()]
+        try:
+            hired = [] if crew.idle else [crew.hire()]
+        except MemoryError:
+            self._put_back(call)
+            return NOBODY
         worker = hired[0] if hired else crew.idle.pop()
         self._begin(worker, call)
         return hired
+
+    def _put_back(self, call: Call) -> None:
+        """Queue a call again that was taken out and did not begin."""
+        if call.permit:
+            self.interpreter.permits.give_back(call.permit)
+        if call.unjudged:
+            call.unjudged = False
+            call.profile.unjudged -= 1
+        self.queued += 1
+        self.requeue_locked(call, first=True)
 
     def take_locked(self) -> Call | None:
         """Take the call out of its lane that may start now, with its permit."""

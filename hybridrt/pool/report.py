@@ -74,6 +74,7 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
         "gil_share": interpreter.gil_load.share,
         "gil_delay": interpreter.gil_load.wait_mean,
         "governor_error": interpreter.governor.error,
+        "governor_failures": interpreter.governor.failures,
         "shield": pool.shield.statistics_locked(),
     }
 

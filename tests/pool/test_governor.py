@@ -268,16 +268,38 @@ def test_a_pool_whose_governor_failed_goes_on(
     assert private.permits.held == [0, 0, 0, 0]
 
 
+def test_a_governor_that_failed_tries_again_and_the_permits_come_back(
+    private: Interpreter,
+    make_private: MakePool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.CRITICAL, logger="hybridrt")
+    sample, fails = governor_module.sample_pool, [3]
+
+    def fail_at_first(*args: Any) -> bool:
+        if fails[0]:
+            fails[0] -= 1
+            raise MemoryError
+        return sample(*args)
+
+    monkeypatch.setattr(governor_module, "RETRY", 0.001)
+    monkeypatch.setattr(governor_module, "sample_pool", fail_at_first)
+    submit(make_private(), named("first")).result(DEADLINE)
+    until(lambda: private.governor.failures == 3 and private.governor.error is None, "it works again")
+    assert not private.permits.lifted
+
+
 @pytest.mark.usefixtures("failing")
-def test_a_governor_that_failed_is_not_started_again(private: Interpreter, make_private: MakePool) -> None:
+def test_a_governor_that_failed_does_not_try_again_before_it_is_time(
+    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(governor_module, "RETRY", 3600.0)
     pool = make_private()
-    submit(pool, named("first")).result(DEADLINE)
-    until(lambda: private.governor.error, "the governor fails")
-    thread = private.governor._thread
-    assert thread is not None
-    thread.join(DEADLINE)
-    submit(pool, named("second")).result(DEADLINE)
-    assert private.governor._thread is thread
+    for _ in range(3):
+        submit(pool, named("one")).result(DEADLINE)
+        until(lambda: private.governor.error, "the governor fails")
+    assert private.governor.failures == 1
 
 
 @pytest.mark.parametrize("error", [SystemExit("quit"), asyncio.CancelledError()])
@@ -303,38 +325,82 @@ def test_the_failure_is_logged_once(
     def fail(*_: Any) -> bool:
         raise ZeroDivisionError("in the sampler")
 
+    monkeypatch.setattr(governor_module, "RETRY", 0.001)
     monkeypatch.setattr(governor_module, "sample_pool", fail)
     pool = make_private()
     for _ in range(3):
         submit(pool, named("one")).result(DEADLINE)
     until(lambda: private.governor.error, "the governor fails")
-    assert private.governor._thread is not None
-    private.governor._thread.join(DEADLINE)
-    assert caplog.text.count("the governor failed and stopped") == 1
+    until(lambda: private.governor.failures > 2, "the governor has tried again")
+    assert caplog.text.count("the governor failed") == 1
 
 
-def test_where_no_thread_is_left_for_the_governor_the_permits_are_lifted(
-    private: Interpreter,
-    make_private: MakePool,
-    meeting: Meeting,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    start = threading.Thread.start
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> list[int]:
+    """No thread can be started for a governor, as often as the list says."""
+    start, left = threading.Thread.start, [1]
 
     def start_all_but_governors(thread: threading.Thread) -> None:
-        if thread.name == "hybridrt-governor":
+        if thread.name == "hybridrt-governor" and left[0]:
+            left[0] -= 1
             raise RuntimeError("can't start new thread")
         start(thread)
 
     caplog.set_level(logging.CRITICAL, logger="hybridrt")
     monkeypatch.setattr(threading.Thread, "start", start_all_but_governors)
+    return left
+
+
+def test_where_no_thread_is_left_for_the_governor_the_permits_are_lifted(
+    private: Interpreter, make_private: MakePool, meeting: Meeting, refused: list[int]
+) -> None:
     pool = make_private()
     calls = [submit(pool, meeting, number) for number in range(4)]
     meeting.wait_for(4)
     meeting.end()
     assert [call.result(DEADLINE) for call in calls] == list(range(4))
     assert private.governor.error == """RuntimeError("can't start new thread")"""
+    assert private.permits.lifted
+
+
+def test_a_thread_that_was_refused_to_the_governor_is_asked_for_again_and_the_permits_come_back(
+    private: Interpreter, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(governor_module, "RETRY", 0.0)
+    refused[0], pool = 2, make_private()
+    for failures in (1, 2, 2):
+        submit(pool, named("one")).result(DEADLINE)
+        assert private.governor.failures == failures
+    until(lambda: private.governor.error is None, "the governor works")
+    assert not private.permits.lifted
+
+
+def test_it_is_not_asked_for_again_before_it_is_time(
+    private: Interpreter, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(governor_module, "RETRY", 3600.0)
+    pool = make_private()
+    for _ in range(3):
+        submit(pool, named("one")).result(DEADLINE)
+    assert (private.governor.failures, private.governor._thread) == (1, None)
+
+
+@pytest.mark.parametrize("kind", [Kind.SHORT, Kind.WAITING, Kind.UNKNOWN])
+def test_a_call_that_found_no_memory_for_a_worker_starts_at_the_next_step(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    fn = stage.learn(kind) if kind is not Kind.UNKNOWN else named("unknown")
+    crew, hire = stage.pool.crew, stage.pool.crew.hire
+
+    def fail() -> Any:
+        monkeypatch.setattr(crew, "hire", hire)
+        raise MemoryError
+
+    monkeypatch.setattr(crew, "hire", fail)
+    call = stage.push(fn)
+    assert (stage.running(), stage.permits.held) == ([], [0, 0, 0, 0])
+    stage.step(3 * MS)
+    assert stage.running() == [call]
 
 
 def test_the_failure_shows_in_the_statistics(
@@ -348,5 +414,6 @@ def test_the_failure_shows_in_the_statistics(
     executor = make()
     assert executor.statistics().governor_error is None
     shared.governor._fail(OSError("no clock"))
-    assert executor.statistics().governor_error == "OSError('no clock')"
+    statistics = executor.statistics()
+    assert (statistics.governor_error, statistics.governor_failures) == ("OSError('no clock')", 1)
     assert executor.submit(len, "abc").result(DEADLINE) == 3

@@ -284,7 +284,7 @@ def test_without_a_gil_there_is_nothing_to_govern() -> None:
     assert watch.quickened == 1
 
 
-def test_when_the_governor_fails_it_is_given_back_for_good(play: Play) -> None:
+def test_when_the_governor_fails_it_is_given_back_until_that_works_again(play: Play) -> None:
     play.begin()
     play.interpreter.governor._fail(OSError("no more"))
     assert (play.switch.value, play.told.reason) == (USUAL, ShieldReason.FAILED)
@@ -292,6 +292,10 @@ def test_when_the_governor_fails_it_is_given_back_for_good(play: Play) -> None:
     play.end()
     play.shield.rest()
     assert play.switch.history == [LOWEST, USUAL]
+    play.clock.now_ns = 1 << 62
+    play.interpreter.governor._recover()
+    play.step()
+    assert play.switch.value == LOWEST
 
 
 def test_when_the_governor_is_stopped_it_is_given_back(play: Play) -> None:
