@@ -199,36 +199,41 @@ class Offloaded(Generic[P, R]):
             if type(value) is not Elsewhere:
                 return value
         size = measure(args, kwargs) if placing.forced is None else None
-        begun = port.loop.time() if self._special else None
+        waits_since = begun = port.loop.time() if self._special else None
         spot = placing.spot(size)
         if placing.choose(spot) == "isolate":
             try:
                 note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
-                make, isolation = _isolated().isolated_call, self._options.isolation
-                return await self._run(make(port, self._fn, args, kwargs, isolation, note), begun)
+                make = partial(_isolated().isolated_call, spills=placing.forced is None)
+                isolation = self._options.isolation
+                return await self._run(make(port, self._fn, args, kwargs, isolation, note), begun, begun)
             except NotPortableError as error:
                 if placing.forced is not None:
                     raise
                 placing.stay(error)
+                waits_since = None
             except (IsolateStartError, WorkerLostError) as error:
                 if placing.forced is not None or error.started:
                     raise  # else the next call tries again: what was lacking may come back
         call = self._make(port, args, kwargs)
         call.fn = partial(placing.work, spot, size, port, call.profile)
         try:
-            return await self._run(call, begun)
+            return await self._run(call, begun, waits_since)
         finally:
             del call
 
-    def _run(self, call: LoopCall, begun: float | None = None) -> Awaitable[Any]:
+    def _run(
+        self, call: LoopCall, begun: float | None = None, waits_since: float | None = None
+    ) -> Awaitable[Any]:
         """Submit a call, now or when that is awaited, and return what to await.
 
         Args:
             call: The call.
             begun: Since when its `timeout` runs, by the loop's time; None for now.
+            waits_since: The same of its `queue_timeout`.
         """
         if self._special:
-            return self._run_specially(call, begun)
+            return self._run_specially(call, begun, waits_since)
         call.go()
         return call
 
@@ -241,8 +246,9 @@ class Offloaded(Generic[P, R]):
             profile = self._profile = pool.profiles.of(self._fn)
         return profile
 
-    async def _run_specially(self, call: LoopCall, begun: float | None) -> Any:
+    async def _run_specially(self, call: LoopCall, begun: float | None, waits_since: float | None) -> Any:
         options, loop = self._options, call.get_loop()
+        now = loop.time()
         lane = self._lane()
         own = (self._limiter, lane)
         call.gates = tuple(gate for gate in own if gate is not None) + call.gates
@@ -253,10 +259,11 @@ class Offloaded(Generic[P, R]):
         watch = None if lane is None else watch_nesting(call, lane)
         timers: list[NestingWatch | TimerHandle] = [] if watch is None else [watch]
         if options.timeout is not None:
-            left = options.timeout if begun is None else options.timeout - (loop.time() - begun)
+            left = options.timeout - (0.0 if begun is None else now - begun)
             timers.append(loop.call_later(left, call.expire, options.timeout))
         if options.queue_timeout is not None:
-            timers.append(loop.call_later(options.queue_timeout, call.expire_in_queue, options.queue_timeout))
+            left = options.queue_timeout - (0.0 if waits_since is None else now - waits_since)
+            timers.append(loop.call_later(left, call.expire_in_queue, options.queue_timeout))
         try:
             return await call
         finally:

@@ -12,7 +12,8 @@ from hybridrt.loop.port import Port
 from hybridrt.loop.replies import Replies, replies_of
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
-from hybridrt.pool.call import QUEUED
+from hybridrt.pool.call import DONE, QUEUED
+from hybridrt.pool.governing import LENGTHY_NS, no_isolate_free
 from hybridrt.pool.isolates.carrier import Carrier, crew_for
 from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
@@ -56,7 +57,7 @@ class IsolatedCall(LoopCall):
     # All that every call sets or asks for several times; an instance's dict would cost more.
     __slots__ = (
         "cancel_requested", "carrier", "cpu_ns", "error", "gates", "gates_passed", "in_waiting_lane", "line",
-        "permit", "replies", "wall_ns", "weight",
+        "permit", "replies", "spills", "wall_ns", "weight",
     )  # fmt: skip
 
     carrier: Carrier
@@ -70,7 +71,7 @@ class IsolatedCall(LoopCall):
         self.line, self.carrier, self.gates = line, carrier, line.gates
         self.replies = self.error = None
         self.weight = self.gates_passed = self.permit = self.wall_ns = self.cpu_ns = 0
-        self.cancel_requested = self.in_waiting_lane = False
+        self.cancel_requested = self.in_waiting_lane = self.spills = False
 
     @property
     def when_abandoned(self) -> str:
@@ -95,7 +96,10 @@ class IsolatedCall(LoopCall):
 
     def settle(self) -> None:
         """Complete the future, and note what the way took."""
-        self.line.came_back(self.carrier.crossing)
+        if self.state == DONE:
+            self.line.came_back(self.carrier.crossing)
+        elif self.cancel_requested:  # it never began, and there is nothing to tell of why
+            self.error = None
         super().settle()
 
     def cancel(self, msg: Any = None) -> bool:
@@ -225,6 +229,8 @@ def isolated_call(
     kwargs: Mapping[str, Any],
     isolation: Isolation = "auto",
     on_crossing: Callable[[Crossing | None], object] | None = None,
+    *,
+    spills: bool = False,
 ) -> LoopCall:
     """Make, and do not push, a call that runs in another interpreter.
 
@@ -238,17 +244,23 @@ def isolated_call(
         kwargs: Keyword arguments.
         isolation: "process", "interpreter", or "auto" for the latter where there are any.
         on_crossing: Hears, in any thread, what a call cost that returned or raised; None: as much as before.
+        spills: Fail the call with `IsolateStartError` rather than let it wait for long for an isolate.
 
     Raises:
         NotPortableError: Another interpreter could not find the function.
+        IsolateStartError: The call `spills`, and others wait in vain for an isolate.
     """
     if inside() or port.at_once:
         return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
     line = port.lines.get((isolation, id(fn)))
     if line is None or not line.holds():
         line = _new_line(port, fn, isolation)
+    if spills and line.crew.gate.stands_still and line.profile.usual_ns < LENGTHY_NS:
+        raise no_isolate_free()
     carrier = Carrier(line.reference, line.crew, on_crossing)
-    return _ready(IsolatedCall(line, carrier, port.loop), port, carrier, args, kwargs, line.profile)
+    call = IsolatedCall(line, carrier, port.loop)
+    call.spills = spills
+    return _ready(call, port, carrier, args, kwargs, line.profile)
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:

@@ -57,6 +57,8 @@ class Call:
     unjudged: bool = False
     gates: tuple[Gate, ...] = ()
     gates_passed: int = 0
+    spills: bool = False
+    """It can run somewhere else: one that waits for too long at a watched gate is sent back to its caller."""
     alone: bool = False
     """It goes to an isolate by itself: a batch has sent it back."""
     elsewhere: bool = False

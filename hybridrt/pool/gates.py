@@ -15,7 +15,7 @@ from weakref import WeakSet, WeakValueDictionary
 
 from hybridrt.pool.call import Call
 
-__all__ = ["Gate", "lane_gate", "start_gates_clean"]
+__all__ = ["Gate", "WatchedGate", "lane_gate", "start_gates_clean"]
 
 _gates: WeakSet[Gate] = WeakSet()
 
@@ -53,6 +53,58 @@ class Gate:
             return None
         call, _ = self.waiting.popitem(last=False)
         call.place = None
+        return call
+
+
+class WatchedGate(Gate):
+    """A gate that the governor looks at: it may let in more calls than its limit, and send others elsewhere.
+
+    Args:
+        limit: Calls inside at once.
+        name: What stands behind it.
+        most: Calls inside at once if none has come in for too long.
+    """
+
+    __slots__ = ("most", "moved", "since_ns", "stands_still")
+
+    def __init__(self, limit: int, name: str, *, most: int) -> None:
+        self.most = most
+        super().__init__(limit, name)
+
+    def start_clean(self) -> None:
+        """Begin with nobody inside and nobody waiting."""
+        super().start_clean()
+        self.moved = self.stands_still = False
+        self.since_ns = 0
+
+    def leave(self) -> Call | None:
+        """Let one out. Return the call that took its place, if one waited and may."""
+        if self.active > self.limit:
+            self.active -= 1
+            return None
+        self.moved, self.stands_still = True, False
+        return super().leave()
+
+    def still_for_ns(self, now_ns: int, before_ns: int) -> int:
+        """Return for how long calls have waited and none has come in.
+
+        Args:
+            now_ns: The time.
+            before_ns: When this was asked last.
+        """
+        if not self.waiting:
+            self.since_ns = now_ns
+        elif self.moved:
+            self.since_ns = before_ns
+        self.moved = False
+        return now_ns - max(self.since_ns, next(iter(self.waiting)).queued_ns) if self.waiting else 0
+
+    def let_in_beyond(self) -> Call:
+        """Let in the call that has waited for longest, beyond the limit."""
+        call, _ = self.waiting.popitem(last=False)
+        call.place = None
+        self.active += 1
+        self.moved = True
         return call
 
 

@@ -5,12 +5,15 @@ Same lock and same rules as `pool`. Each function returns workers to be started 
 
 from __future__ import annotations
 
+import errno
 from itertools import islice
 
+from hybridrt.errors import IsolateStartError
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.admission import Standstill
-from hybridrt.pool.call import Call
+from hybridrt.pool.call import CANCELLED, Call
 from hybridrt.pool.closing import unclaimed
+from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.stint import NOBODY
@@ -23,8 +26,10 @@ __all__ = [
     "close_window_locked",
     "dispatch_stranded_locked",
     "exchange_permit",
+    "no_isolate_free",
     "overdraw_locked",
     "reclaim_batch_locked",
+    "relieve_gate_locked",
 ]
 
 OVERDRAFT_NS = 420_000_000
@@ -83,6 +88,46 @@ def overdraw_locked(pool: Pool, now_ns: int, before_ns: int) -> list[Worker]:
             pool.tally.overdrafts += 1
             hired += pool.assign_locked(call)
     return hired + pool.dispatch_locked() if pool.tally.overdrafts != before else hired
+
+
+def relieve_gate_locked(gate: WatchedGate, now_ns: int, before_ns: int) -> tuple[list[Worker], list[Call]]:
+    """Do the same at a gate: let one call in beyond its limit, and take out those that can run elsewhere.
+
+    Returns:
+        Workers to be started, and the calls that were taken out, to be refused; both without the lock.
+    """
+    still_ns = gate.still_for_ns(now_ns, before_ns)
+    if still_ns < OVERDRAFT_NS:
+        return [], []
+    gate.stands_still = True
+    spilled = [
+        call for call in gate.waiting if call.spills and still_ns >= _patience_ns(call.pool, call.profile)
+    ]
+    hired = [worker for call in spilled for worker in _take_back_locked(gate, call)]
+    first = next(iter(gate.waiting), None)
+    if first is not None and gate.active < gate.most and still_ns >= _patience_ns(first.pool, first.profile):
+        pool = gate.let_in_beyond().pool
+        first.gates_passed += 1
+        del pool.at_gates[first]
+        pool.tally.overdrafts += 1
+        pool.enter_gates_locked(first)
+        hired += pool.dispatch_locked()
+    return hired, spilled
+
+
+def no_isolate_free() -> IsolateStartError:
+    """Return the error of a call that is to run elsewhere, because no isolate has come free for too long."""
+    return IsolateStartError(errno.EAGAIN, "no isolate has come free, so the call has not begun")
+
+
+def _take_back_locked(gate: WatchedGate, call: Call) -> list[Worker]:
+    """Take a call out of a gate's line, as if it had never been submitted."""
+    pool = call.pool
+    del gate.waiting[call], pool.at_gates[call]
+    call.place, call.state = None, CANCELLED
+    pool.tally.submitted -= 1
+    pool.left_queue_locked(1)
+    return pool.dispatch_after_locked(pool.leave_gates_locked(call))
 
 
 def _has_thread_locked(pool: Pool) -> bool:

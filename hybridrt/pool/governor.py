@@ -22,12 +22,19 @@ from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.measure.host import memory_share
-from hybridrt.pool.governing import close_window_locked, dispatch_stranded_locked, overdraw_locked
+from hybridrt.pool.governing import (
+    close_window_locked,
+    dispatch_stranded_locked,
+    no_isolate_free,
+    overdraw_locked,
+    relieve_gate_locked,
+)
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
 from hybridrt.pool.thrift import Thrift
 
 if TYPE_CHECKING:
+    from hybridrt.pool.call import Call
     from hybridrt.pool.errand import Errand
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.worker import Worker
@@ -296,6 +303,7 @@ class Governor:
                 hired += close_window_locked(pool, now_ns)
                 hired += overdraw_locked(pool, now_ns, before_ns)
                 hired += dispatch_stranded_locked(pool)
+            spilled = self._relieve_gates_locked(now_ns, before_ns, hired)
             active = any(pool.is_active() for pool in pools)
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)
@@ -303,6 +311,8 @@ class Governor:
             self._learns = any(is_to_be_learned(profile) for profile in look.holders)
         self._was_prompt = prompt
         start(hired)
+        for call in spilled:
+            call.refuse(no_isolate_free())
         for worker in look.holding:
             worker.release(quick=True)
         self.hand_over(look.late)
@@ -347,6 +357,15 @@ class Governor:
         if look.now >= self._memory_due_ns and (look.prompt or self.memory is None):
             self._memory_due_ns = look.now + _MEMORY_NS
             self.memory = memory_share()
+
+    def _relieve_gates_locked(self, now_ns: int, before_ns: int, hired: list[Worker]) -> list[Call]:
+        """See to the gates where calls wait for isolates; return calls that are to run elsewhere."""
+        spilled: list[Call] = []
+        for gate in self.interpreter.gates:
+            more, taken = relieve_gate_locked(gate, now_ns, before_ns)
+            hired += more
+            spilled += taken
+        return spilled
 
     def _nap(self, active: bool, resting: bool, longest: int) -> int | None:
         if active:

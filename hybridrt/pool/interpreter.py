@@ -22,7 +22,7 @@ from hybridrt.clock import Clock, SystemClock
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import gil_enabled, usable_cores
 from hybridrt.observe.gil_load import GilLoad
-from hybridrt.pool.gates import start_gates_clean
+from hybridrt.pool.gates import WatchedGate, start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import Permits
@@ -72,6 +72,8 @@ class Interpreter:
         self.gil = gil_enabled() if gil is None else gil
         self.cores = usable_cores() if cores is None else cores
         self.pools: WeakSet[Pool] = WeakSet()
+        self.gates: list[WatchedGate] = []
+        """Those of the isolates; none is ever taken out."""
         self.permits = Permits(gil=self.gil, cores=self.cores)
         self.shield = Shield(self, switch)
         self.refusal: Callable[[], BaseException] | None = None

@@ -14,7 +14,7 @@ from hybridrt import Runtime
 from hybridrt.loop import courier, isolated
 from hybridrt.pool import sampler
 from hybridrt.pool.errand import LATE_NS
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
 from tests.pool.support import until
@@ -55,16 +55,16 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def one_at_a_time() -> Iterator[Gate]:
+def one_at_a_time() -> Iterator[WatchedGate]:
     """Let one isolate of each kind do all calls."""
     gates = [each.gate for each in crew._crews]
-    most = [gate.limit for gate in gates]
+    limits = [(gate.limit, gate.most) for gate in gates]
     for gate in gates:
-        gate.limit = 1
+        gate.limit = gate.most = 1
     yield crew.processes.gate
-    for gate, limit in zip(gates, most, strict=True):
+    for gate, before in zip(gates, limits, strict=True):
         assert (gate.active, len(gate.waiting)) == (0, 0)
-        gate.limit = limit
+        gate.limit, gate.most = before
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def hurried(unhurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def two_at_a_time(one_at_a_time: Gate) -> None:
+def two_at_a_time(one_at_a_time: WatchedGate) -> None:
     """Let two processes do all calls."""
     one_at_a_time.limit = 2
 

@@ -27,11 +27,13 @@ class Isolates:
         loses: Why a result cannot be carried back; "" lets all pass.
         fails: What keeps isolates from starting; None lets all start.
         isolation: What was asked for last.
+        spills: Whether the last call may run elsewhere if no isolate comes free.
     """
 
     def __init__(self, carry: float, cpu: float) -> None:
         self.carry, self.cpu = carry, cpu
         self.calls = 0
+        self.spills = False
         self.refuses = self.loses = self.isolation = ""
         self.fails: Exception | None = None
 
@@ -43,9 +45,11 @@ class Isolates:
         kwargs: Mapping[str, Any],
         isolation: str,
         on_crossing: Callable[[Crossing], object],
+        *,
+        spills: bool,
     ) -> LoopCall:
         """Make the call."""
-        self.isolation = isolation
+        self.isolation, self.spills = isolation, spills
         if self.refuses:
             raise NotPortableError(self.refuses)
 

@@ -14,6 +14,7 @@ from hybridrt import NotPortableError, Runtime, WorkerLostError, offload
 from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS
 from hybridrt.errors import IsolateStartError
 from hybridrt.placements import PlacementReason, SizePlacement
+from hybridrt.pool.governing import no_isolate_free
 from hybridrt.testing import ManualClock
 
 from .isolates import Isolates, show_holding, show_releasing
@@ -239,6 +240,20 @@ async def test_where_isolate_carries_the_first_call_already(holding: Work, isola
     await learn(fn, "abc", calls=4)
     assert (isolates.calls, isolates.isolation) == (4, "process")
     assert standing(fn).reason is PlacementReason.FORCED
+    assert not isolates.spills
+
+
+async def test_what_may_run_anywhere_runs_in_a_thread_if_no_isolate_comes_free(
+    holding: Work, isolates: Isolates
+) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 2)
+    assert isolates.spills
+    threads = len(holding.threads)
+    isolates.fails = no_isolate_free()
+    assert await fn("abc") == "abc"
+    assert len(holding.threads) == threads + 1
+    assert standing(fn).where == "isolate"
 
 
 async def test_where_thread_keeps_a_pure_function_in_threads(holding: Work, isolates: Isolates) -> None:

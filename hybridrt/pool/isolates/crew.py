@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from hybridrt.errors import IsolateStartError
 from hybridrt.measure.host import memory_limit, memory_share
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.process import WorkerProcess
@@ -60,7 +60,7 @@ class Crew:
         self._make = make
         self._most = most
         self._idle_timeout = idle_timeout
-        self._gate: Gate | None = None
+        self._gate: WatchedGate | None = None
         self._name = name
         self.start_clean()
 
@@ -76,21 +76,25 @@ class Crew:
         self._reaper: threading.Thread | None = None
 
     @property
-    def gate(self) -> Gate:
+    def gate(self) -> WatchedGate:
         """The gate of the crew's calls; how many it lets in is settled when it is asked for first."""
         return self._gate or self._make_gate()
 
-    def _make_gate(self) -> Gate:
+    def _make_gate(self) -> WatchedGate:
         with self._lock:
             if self._gate is None:
-                self._gate = Gate(self._most or self._affordable(), self._name)
+                limit = self._most or self._affordable(shared.cores)
+                # Isolates that never end must not keep the others from theirs; the memory counts, though.
+                most = self._most or self._affordable(2 * limit)
+                self._gate = WatchedGate(limit, self._name, most=most)
+                shared.gates.append(self._gate)
             return self._gate
 
-    def _affordable(self) -> int:
+    def _affordable(self, wanted: int) -> int:
         budget, used = memory_limit() * MEMORY_SHARE, memory_share()
         if used is not None:
             budget *= 1.0 - used
-        return max(1, min(shared.cores, int(budget / self._make.MEMORY)))
+        return max(1, min(wanted, int(budget / self._make.MEMORY)))
 
     def isolates(self) -> tuple[Isolate, ...]:
         """Return all isolates, idle and lent."""
