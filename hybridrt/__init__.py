@@ -34,11 +34,12 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     Thread: the function runs in another interpreter; its modules are imported there, once, logging is not
     set up there, and standard input is empty. `check_cancelled` and `blocking` do nothing. Context
     variables do not cross, and neither do changes to arguments. Exceptions cross by pickling, with the
-    remote traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type
-    and text. What cannot be carried raises `NotPortableError`; under "auto" the call is then made in a
-    thread, for the second time if it was the result that could not, and the function stays there. So it is
-    in a frozen program (PyInstaller and the like), which has no interpreter to start a process with. Where
-    files or memory are lacking to start one, an `OSError` says so; under "auto" that call goes to a thread.
+    frames they had there and the remote traceback as their cause; one that cannot be rebuilt arrives as a
+    `RuntimeError` with its type and text. What cannot be carried raises `NotPortableError`; under "auto"
+    the call is then made in a thread, for the second time if it was the result that could not, and the
+    function stays there. So it is in a frozen program (PyInstaller and the like), which has no
+    interpreter to start a process with. Where files or memory are lacking to start one, an `OSError` says
+    so; under "auto" that call goes to a thread.
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
     on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, in a
     process if an extension refused the sub-interpreter, by itself if it was sent with others and did not

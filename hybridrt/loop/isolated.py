@@ -14,7 +14,7 @@ from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
 from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.pool.governing import LENGTHY_NS, no_isolate_free
-from hybridrt.pool.isolates.carrier import Carrier, crew_for
+from hybridrt.pool.isolates.carrier import Carrier, crew_for, hide_own_frames
 from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
 from hybridrt.pool.isolates.crossing import Crossing
@@ -98,6 +98,7 @@ class IsolatedCall(LoopCall):
         """Complete the future, and note what the way took."""
         if self.state == DONE:
             self.line.came_back(self.carrier.crossing)
+            hide_own_frames(self.error)
         elif self.cancel_requested:  # it never began, and there is nothing to tell of why
             self.error = None
         super().settle()

@@ -20,13 +20,15 @@ from hybridrt.values import Isolation
 from . import far
 from .support import carried_by_loop, crowd, lighten, push, run_isolated
 
-pytestmark = pytest.mark.usefixtures("kept", "one_at_a_time", "runtime")
+pytestmark = [
+    pytest.mark.slow,  # each test starts isolates, and those that end are not to outlive it
+    pytest.mark.usefixtures("one_at_a_time", "runtime"),
+]
 on_loops = pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only")
 
 STRAYS = {
     "an empty message": bytes(64),
     "a few bytes": b"oops\n",
-    "a line of text": b"somebody printed this where descriptor 3 used to be\n" * 4,
     "much": bytes(range(256)) * 512,
 }
 strays = pytest.mark.parametrize("stray", STRAYS.values(), ids=STRAYS)

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import threading
-from bdb import BdbQuit
 from typing import Any
 
 import pytest
@@ -102,7 +101,7 @@ PROGRAM = """
 import asyncio, os, threading
 from tests.isolates import far
 from hybridrt import offload, run
-pid = offload(far.pid, pure=True, where="isolate")
+pid = offload(far.pid, pure=True, where="isolate", isolation="process")
 thread = offload(far.current_thread)
 async def main():
     print(await pid() == os.getpid(), await thread() == threading.get_ident())
@@ -142,29 +141,18 @@ def test_another_value_in_the_environment_is_refused(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
-async def test_a_breakpoint_in_an_isolate_says_what_to_do() -> None:
-    fn = offload(far.stop, pure=True, where="isolate", isolation="process")
-    with pytest.raises(
-        RuntimeError, match=r"breakpoint\(\) .*isolate.*HYBRIDRT_WHERE=thread .*where='thread'"
-    ):
+@pytest.mark.parametrize("stop", [far.stop, far.stop_with_pdb])
+async def test_a_debugger_in_the_process_of_an_isolate_says_what_to_do(stop: Any) -> None:
+    fn = offload(stop, pure=True, where="isolate", isolation="process")
+    with pytest.raises(RuntimeError, match=r"in an isolate; .*HYBRIDRT_WHERE=thread .*where='thread'"):
         await fn()
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("runtime")
-async def test_a_debugger_that_finds_no_terminal_in_an_isolate_says_what_to_do() -> None:
-    fn = offload(far.stop_with_pdb, pure=True, where="isolate", isolation="process")
-    with pytest.raises(BdbQuit) as caught:
-        await fn()
-    assert "HYBRIDRT_WHERE=thread" in "".join(caught.value.__notes__)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("hook", "value"), [("0", "went on"), ("tests.isolates.far.pid", "went on")])
-async def test_a_breakpoint_of_the_programs_own_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, hook: str, value: str
+@pytest.mark.parametrize("debugger", ["0", "tests.isolates.far.pid"])
+async def test_a_debugger_of_the_programs_own_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, debugger: str
 ) -> None:
-    monkeypatch.setenv("PYTHONBREAKPOINT", hook)
+    monkeypatch.setenv("PYTHONBREAKPOINT", debugger)
     async with Runtime():
-        fn = offload(far.stop, pure=True, where="isolate", isolation="process")
-        assert await fn() == value
+        assert await offload(far.stop, pure=True, where="isolate", isolation="process")() == "went on"

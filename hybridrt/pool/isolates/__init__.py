@@ -19,8 +19,8 @@ Timeouts and cancelling
     is killed. A sub-interpreter cannot be: the call goes on unwatched, and a new interpreter takes its
     place while memory allows.
 Exceptions
-    Arrive as raised, with the traceback from over there as their cause. One that cannot be pickled
-    arrives as a `RuntimeError` with its type and text.
+    Arrive as raised, with the frames from over there and their traceback, as text, as their cause. One that
+    cannot be pickled arrives as a `RuntimeError` with its type and text.
 Twice
     A call may run twice, and only then: an extension module turned out not to work in a sub-interpreter,
     so a process has to do it; it was sent with others and did not come back with them; or Ctrl-C struck

@@ -6,7 +6,7 @@ import asyncio
 import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hybridrt.errors import NotPortableError, WorkerLostError
@@ -14,12 +14,13 @@ from hybridrt.pool.call import Call
 from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.frames import RemoteFrame, rebuild_frames
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.packing import FIXED, Packed, pack
 from hybridrt.pool.isolates.reference import Reference
 from hybridrt.pool.isolates.wire import Message
 
-__all__ = ["Carrier", "crew_for", "refuse"]
+__all__ = ["Carrier", "RemoteTraceback", "crew_for", "hide_own_frames", "refuse"]
 
 _ATTEMPTS = 5
 """New isolates to try that end before they get the call."""
@@ -27,11 +28,25 @@ _refused: set[tuple[str, str, int]] = set()
 """Places of functions that a sub-interpreter cannot run; they go to processes."""
 
 
-class _Trace(Exception):
-    """The traceback of an exception in another interpreter, as text."""
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another interpreter, as text.
+
+    Attributes:
+        frames: The same as frames, which the exception shows as its own here.
+    """
+
+    def __init__(self, text: str, frames: Sequence[RemoteFrame]) -> None:
+        super().__init__(text)
+        self.frames = rebuild_frames(frames)
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
+
+
+def hide_own_frames(error: BaseException | None) -> None:
+    """Leave of the traceback of what an isolate has raised only the frames over there."""
+    if error is not None and isinstance(error.__cause__, RemoteTraceback):
+        error.__traceback__ = error.__cause__.frames
 
 
 def crew_for(reference: Reference, isolation: str) -> Crew:
@@ -253,8 +268,8 @@ class Carrier:
                 f"what {self._reference} returned or raised cannot be rebuilt here: {message.error!r}"
             ) from message.error
         if status == RAISED:
-            error, trace = value
-            error.__cause__ = _Trace(trace)
+            error, text, frames = value
+            error.__cause__ = RemoteTraceback(text, frames)
             try:
                 raise error
             finally:

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from hybridrt.pool.isolates.frames import name_frames
 from hybridrt.pool.isolates.packing import FIXED, LIGHT, Packed, is_light, pack, room_beside, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
@@ -32,9 +33,9 @@ __all__ = [
 ]  # fmt: skip
 
 LIGHT_VALUE, VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(7)
-"""What a reply holds: a value that is light all the way down; any other; the exception and its traceback;
-or the reason, as text, why a module does not work in this interpreter, the function was not found, the
-arguments could not be put together, or the result could not be taken apart."""
+"""What a reply holds: a value that is light all the way down; any other; the exception, its traceback as
+text, and its frames; or the reason, as text, why a module does not work in this interpreter, the function was
+not found, the arguments could not be put together, or the result could not be taken apart."""
 UNMEASURED, BATCH = 1, 2
 """What a message says whose CPU time nobody wants to know, and one that holds several calls; or both."""
 
@@ -45,6 +46,7 @@ _NO_TERMINAL = (
     "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
     "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
 )
+_DEBUGGER = frozenset({"bdb", "pdb"})
 
 Reply = tuple[int, int, int, Packed | bytes]
 _Clock = Callable[[], int]
@@ -112,8 +114,12 @@ def _open(descriptor: int | None) -> socket.socket:
 
 
 def _refuse_debugger(*args: Any, **kwargs: Any) -> None:
-    """Take the place of pdb, which would read the end of an empty input, and raise `BdbQuit`."""
-    raise RuntimeError(f"breakpoint() was called in an isolate; {_NO_TERMINAL}")
+    """Take the place of pdb, which would find an empty input and end the call in its own ways."""
+    raise _no_terminal("breakpoint() was called")
+
+
+def _no_terminal(what: str) -> RuntimeError:
+    return RuntimeError(f"{what} in an isolate; {_NO_TERMINAL}")
 
 
 def _leave_with_parent(end: socket.socket) -> None:
@@ -203,17 +209,18 @@ def _refuses(error: BaseException) -> bool:
 
 def _pack_error(error: BaseException) -> Packed:
     """Pack an exception that can be rebuilt, or else one that tells its type and text."""
-    if type(error).__name__ == "BdbQuit" and sys.breakpointhook is _refuse_debugger:
-        error.add_note(f"A debugger was started in an isolate; {_NO_TERMINAL}")
     # The frames above the function's own are ours.
     trace = error.__traceback__.tb_next if error.__traceback__ else None
     text = "".join(traceback.format_exception(type(error), error, trace))
+    frames = name_frames(trace)
+    if sys.breakpointhook is _refuse_debugger and any(module in _DEBUGGER for *_, module, _, _ in frames):
+        error = _no_terminal("a debugger was started")  # it ends in `BdbQuit`, from 3.14 on in `SystemExit`
     for take_apart in (pack, _pack_by_state):
         with suppress(Exception):
-            packed = take_apart((error, text))
+            packed = take_apart((error, text, frames))
             unpack(b"".join(packed.pieces), packed.buffers)
             return packed
-    return pack((RuntimeError(f"{_type_name(error)}: {error}"), text))
+    return pack((RuntimeError(f"{_type_name(error)}: {error}"), text, frames))
 
 
 def _pack_by_state(value: Any) -> Packed:
