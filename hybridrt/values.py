@@ -300,6 +300,8 @@ class Statistics:
         abandoned: Calls whose caller left while they ran.
         abandoned_running: Those of them that still hold a thread.
         overdrafts: Calls started beyond the limits, because for too long none of their kind had started.
+        workers_lost: Threads that ended in the middle of a call, which failed with `WorkerLostError`. Others
+            take their place when there are calls for them.
         beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
         gil_share: Share of the governor's last wake-ups that found the GIL taken; None before the first
             and without a GIL.
@@ -338,6 +340,7 @@ class Statistics:
     gil_delay: float | None = None
     governor_error: str | None = None
     governor_failures: int = 0
+    workers_lost: int = 0
     loop_delay: LoopDelay | None = None
     background: int = 0
     anyio: LimiterStatistics | None = None

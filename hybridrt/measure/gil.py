@@ -30,8 +30,14 @@ TIMER_SLACK_NS = 100_000
 
 
 def blocks() -> int | None:
-    """Return how often the calling thread has waited for anything; 0.4 us, and the GIL is kept."""
-    return getrusage(RUSAGE_THREAD).ru_nvcsw if _counted else None
+    """Return how often the calling thread has waited for anything; 0.4 us, and the GIL is kept.
+
+    None where the platform does not count, or memory is lacking.
+    """
+    try:
+        return getrusage(RUSAGE_THREAD).ru_nvcsw if _counted else None
+    except MemoryError:
+        return None
 
 
 def switch_interval_ns() -> int:

@@ -1,8 +1,8 @@
 """The CPU clock of a thread, read from outside while the thread runs.
 
-Linux has both sources. Elsewhere they are absent, which the readers say with None; nobody makes a
-number up. The owner opens the probe in its own thread and closes it before it ends; a reader holds
-the scheduler's lock, so that it never meets a closed probe.
+Linux has both sources. Elsewhere they are absent, and so is one that cannot be read for want of memory,
+which the readers say with None; no number is made up. The owner opens the probe in its own thread and
+closes it before it ends; a reader holds the scheduler's lock, so that it never meets a closed probe.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ThreadProbe:
             return None
         try:
             return time.clock_gettime_ns(self._clock_id)
-        except OSError:  # the thread is gone
+        except (OSError, MemoryError):  # the thread is gone
             return None
 
     def schedule_ins(self) -> int | None:
@@ -48,13 +48,16 @@ class ThreadProbe:
 
     def is_runnable(self) -> bool | None:
         """Tell whether the thread runs or waits for a core, rather than for anything else."""
-        words = self._read("stat").rpartition(b")")[2].split()
+        try:
+            words = self._read("stat").rpartition(b")")[2].split()
+        except MemoryError:
+            return None
         return words[0] == b"R" if words else None
 
     def _schedstat(self, field: int) -> int | None:
         try:
             return int(self._read("schedstat").split()[field])
-        except (ValueError, IndexError):
+        except (ValueError, IndexError, MemoryError):
             return None
 
     def _read(self, name: str) -> bytes:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["break_down", "close", "closed_error", "not_started", "unclaimed", "worker_left"]
+__all__ = ["break_down", "close", "closed_error", "helped_lost", "not_started", "unclaimed", "worker_left"]
 
 Refusal = Callable[[], BaseException]
 
@@ -99,7 +99,7 @@ def break_down(pool: Pool, worker: Worker) -> None:
         call.refuse(broken_error())
 
 
-def not_started(worker: Worker, error: RuntimeError) -> list[Call]:
+def not_started(worker: Worker, error: Exception) -> list[Call]:
     """A hired worker's thread could not be started. Return the calls that nobody is left to run.
 
     What it was hired for goes to a worker that has parked meanwhile, waits for one that is busy, or
@@ -145,11 +145,21 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         pool.crew.forget_worker(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
+        pool.tally.workers_lost += call is not None
         if call is not None and call.state == RUNNING:
             _book_lost(pool, call)
             hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
         else:
             hired = pool.dispatch_others_locked(pool)
+    pool.crew.start(hired)
+
+
+def helped_lost(call: Call) -> None:
+    """A call that ran inside another one was lost."""
+    pool = call.pool
+    with patiently(pool.interpreter.lock):
+        _book_lost(pool, call)
+        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
     pool.crew.start(hired)
 
 
@@ -162,7 +172,8 @@ def _book_lost(pool: Pool, call: Call) -> None:
 
 def _queue_again(pool: Pool, worker: Worker) -> None:
     """Put what a worker was given and did not claim back to the front of its lane."""
-    for call in reversed([*unclaimed(worker)]):
+    while worker.batch:
+        call = worker.batch.pop()
         _unjudge(call)
         pool.queued += 1
         pool.requeue_locked(call, first=True)

@@ -97,12 +97,12 @@ class Crew:
         """Start threads; `submitted` is the call whose submission hired them.
 
         Raises:
-            RuntimeError: No thread could be started and `submitted` has nobody to run it.
+            RuntimeError, MemoryError: No thread could be started and `submitted` has nobody to run it.
         """
         for worker in hired:
             try:
                 worker.start()
-            except RuntimeError as error:
+            except (RuntimeError, MemoryError) as error:
                 lost = not_started(worker, error)
                 for call in lost:
                     if call is not submitted:
@@ -110,7 +110,7 @@ class Crew:
                 if submitted in lost:
                     raise
 
-    def _lose(self, call: Call, error: RuntimeError) -> None:
+    def _lose(self, call: Call, error: Exception) -> None:
         """Fail an accepted call that nobody is left to run; at exit nobody would look at its future."""
         if self.stopping():
             logger.error("%s was accepted and never ran: %s", call.profile.name, error)

@@ -5,6 +5,7 @@ Same lock and same rules as `pool`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from hybridrt.observe.functions import Profile
@@ -133,18 +134,21 @@ def book_locked(pool: Pool, call: Call) -> None:
     profile, tally = call.profile, pool.tally
     wall, cpu = call.wall_ns, call.cpu_ns
     if pool.measures:
-        if profile.kind is Kind.FREE:
-            profile.saw_beside(pool.interpreter.permits.held[FREE])
-        gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
-        begun = call.started_ns
-        ended = begun + wall if _may_overlap(pool) else 0
-        profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, ended)
-        tally.wall_ns += wall
-        tally.cpu_ns += cpu
-        if call.in_waiting_lane:
-            tally.lane_calls += 1
-            tally.lane_wall_ns += wall
-            tally.lane_cpu_ns += cpu
+        try:
+            if profile.kind is Kind.FREE:
+                profile.saw_beside(pool.interpreter.permits.held[FREE])
+            gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
+            begun = call.started_ns
+            ended = begun + wall if _may_overlap(pool) else 0
+            profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, ended)
+            tally.wall_ns += wall
+            tally.cpu_ns += cpu
+            if call.in_waiting_lane:
+                tally.lane_calls += 1
+                tally.lane_wall_ns += wall
+                tally.lane_cpu_ns += cpu
+        except MemoryError:  # what the call held is given back all the same
+            pass
     if call.error is None:
         tally.completed += 1
     else:
@@ -161,7 +165,8 @@ def book_batch_locked(pool: Pool, batch: Batch) -> None:
     tally = pool.tally
     if pool.measures:
         ended = ended_ns if _may_overlap(pool) else 0
-        profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
+        with suppress(MemoryError):
+            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
         tally.wall_ns += wall_ns
         tally.cpu_ns += cpu_ns
     tally.completed += calls - failed

@@ -69,6 +69,7 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
         "rejected": tally.rejected,
         "abandoned": tally.abandoned,
         "overdrafts": tally.overdrafts,
+        "workers_lost": tally.workers_lost,
         "beta": blocking_ratio(tally.wall_ns, tally.cpu_ns),
         "decisions": tuple(pool.sizing.decisions),
         "gil_share": interpreter.gil_load.share,

@@ -148,9 +148,12 @@ class Shield:
         """
         if profile.batch > 1:
             return
-        with patiently(self._interpreter.lock):
-            watches = self._begin_locked()
-        _quicken(watches)
+        try:
+            with patiently(self._interpreter.lock):
+                watches = self._begin_locked()
+            _quicken(watches)
+        except MemoryError:  # the call is to run all the same, and the governor will see it
+            pass
 
     def step(
         self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False, brief: bool = False

@@ -18,6 +18,7 @@ class Tally:
     rejected: int = 0
     abandoned: int = 0
     overdrafts: int = 0
+    workers_lost: int = 0
     wall_ns: int = 0
     cpu_ns: int = 0
     lane_calls: int = 0

@@ -35,7 +35,7 @@ from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS
 from hybridrt.pool.call import DONE, RUNNING, Call
-from hybridrt.pool.closing import break_down, worker_left
+from hybridrt.pool.closing import break_down, helped_lost, worker_left
 from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
@@ -165,8 +165,8 @@ class Worker(Stint):
         _here.worker = self
         # A thread that a call starts takes over this flag, and must not become a daemon by that.
         self.thread._daemonic = False  # type: ignore[attr-defined]
-        self.probe = ThreadProbe()
         try:
+            self.probe = _make_probe()
             if self._initialize():
                 self.pool.hooks.thread_started()
                 while self._wait():
@@ -240,7 +240,12 @@ class Worker(Stint):
             del call  # an error's traceback holds the frames above its own, too
             return
         call.state = RUNNING
-        self._execute(call)
+        try:
+            self._execute(call)
+        except BaseException:  # not the function's: the thread ends, and `_leave` fails the call
+            call.started_ns = getattr(call, "started_ns", call.queued_ns)  # the governor reads it
+            self.call = call
+            raise
         quick = call.quick
         try:
             if quick:
@@ -336,12 +341,19 @@ class Worker(Stint):
         outer = self.outer
         if self.call is not None:
             self.outer = (self.call, *outer)
-        self._execute(call)
-        self.outer = outer
-        self.nested_wall_ns, self.nested_cpu_ns = nested_wall + wall(), nested_cpu + cpu()
-        finish_helped(self.pool, call)
-        call.deliver()
-        del call
+        try:
+            self._execute(call)
+        except BaseException:
+            call.error = call.error or _lost(call)
+            helped_lost(call)
+            raise
+        else:
+            self.nested_wall_ns, self.nested_cpu_ns = nested_wall + wall(), nested_cpu + cpu()
+            finish_helped(self.pool, call)
+        finally:
+            self.outer = outer
+            call.deliver()
+            del call
 
     def _execute(self, call: Call) -> None:
         """Run the function and note what it returned or raised, and what it cost."""
@@ -369,10 +381,10 @@ class Worker(Stint):
             call.error = error
         call.wall_ns = wall() - started - self.nested_wall_ns
         call.cpu_ns = cpu() - cpu_start - self.nested_cpu_ns
-        if blocks_start is not None:
-            call.blocks = (blocks() or blocks_start) - blocks_start
         if asked:
-            call.run_delay_ns = self._run_delay() - delay_start
+            blocks_end = None if blocks_start is None else blocks()
+            call.blocks = None if blocks_start is None or blocks_end is None else blocks_end - blocks_start
+            call.run_delay_ns = max(0, self._run_delay() - delay_start)
         self.call, self.cpu_start_ns = outer, outer_cpu_start
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.
         del call, fn, context, outer
@@ -385,15 +397,39 @@ class Worker(Stint):
     def _leave(self) -> None:
         """End in good order, or clean up after a thread that was killed from outside."""
         call, self.call = self.call, None
+        if call is not None and call.error is None:
+            call.error = _lost(call)
+        try:  # each step may lack memory, and the next must not wait for that
+            self._close_probe()
+            worker_left(self, call)
+        finally:
+            try:
+                self.release()
+            finally:
+                if call is not None:
+                    call.drop_work()
+                    call.deliver()
+                self.crew.gone()
+
+    def _close_probe(self) -> None:
         with patiently(self.pool.interpreter.lock):
             probe, self.probe = self.probe, None
         if probe is not None:
             probe.close()
-        if call is not None and call.error is None:
-            call.error = WorkerLostError(f"the worker ended in the middle of {call.profile.name}")
-        worker_left(self, call)
-        self.release()
-        if call is not None:
-            call.drop_work()
-            call.deliver()
-        self.crew.gone()
+
+
+_LOST = WorkerLostError("the worker ended in the middle of a call, and memory was lacking to say of which")
+
+
+def _lost(call: Call) -> WorkerLostError:
+    try:
+        return WorkerLostError(f"the worker ended in the middle of {call.profile.name}")
+    except MemoryError:
+        return _LOST
+
+
+def _make_probe() -> ThreadProbe | None:
+    try:
+        return ThreadProbe()
+    except (MemoryError, OSError):  # what it would tell is absent
+        return None
