@@ -41,17 +41,9 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     interpreter to start a process with. Where files or memory are lacking to start one, an `OSError` says
     so; under "auto" that call goes to a thread.
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
-    on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, in a
-    process if an extension refused the sub-interpreter, by itself if it was sent with others and did not
-    come back with them, and if Ctrl-C strikes while the loop reads its answer.
-    A worker thread writes the call and waits for what comes back. On Linux the loop does that itself if
-    the function's last calls took less than 5 ms and arguments and result are light: up to 4 KB of
-    built-in numbers and texts, in lists and dictionaries or not. A thread takes over if the result is
-    something else after all, if the isolate is gone, and after a quarter of a second, so a loop that
-    stands still or was closed holds no isolate. Such calls of one function that come in a crowd go
-    together, up to 16 that take some 0.5 ms, and for one that takes less than 20 us a message waits up to
-    1 ms for those that are out. If one of them raises, takes long, is abandoned as the first, or ends its
-    process, the others run again one by one; an abandoned one of the others ends with them.
+    on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, and
+    in a process if an extension refused the sub-interpreter. A worker thread writes the call and waits for
+    what comes back.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other, not

@@ -64,16 +64,14 @@ def _dispatch(reports: Reports) -> str:
         On Python 3.14, where isolates are [sub-interpreters](../benchmarks/results/isolates-py3.14.md),
         `pure=True` reads {delay["python"]:.1f} ms beside Python and {delay["json"]:.1f} ms beside JSON; its
         work is {work["pure", "python"]:.2f} and {work["pure", "json"]:.2f}, where all cores busy in other
-        processes reach {work["busy", "python"]:.2f} and {work["busy", "json"]:.2f}. On Linux the loop itself
-        carries a call to its isolate if it is short and light (some numbers or text, less than 5 ms): on that
-        machine it takes {_times(new):.2f} times as long as a call in a thread, {one["isolate"]:.0f} us, where
-        the standard library's pools of interpreters and processes take {one["interpreter_pool"]:.0f} and
-        {one["process_pool"]:.0f}; on 3.11 {_times(old):.2f} times,
-        {_medians(old["samples"], "one")["isolate"]:.0f} us. Callers that come in a crowd share a message:
-        with eight of them it is {crowd["isolate"]:.0f} us a call on 3.14 and {crowd_old["isolate"]:.0f} on
-        3.11, where threads take {crowd["thread"]:.0f} and {crowd_old["thread"]:.0f}, `asyncio.to_thread`
-        {crowd["to_thread"]:.0f} and {crowd_old["to_thread"]:.0f}, and those pools {between(pools, 0)}. What
-        is larger goes through a thread first.""")
+        processes reach {work["busy", "python"]:.2f} and {work["busy", "json"]:.2f}. A call that does nothing
+        takes {one["isolate"]:.0f} us in an isolate, {_times(new):.2f} times as long as in a thread, where the
+        standard library's pools of interpreters and processes take {one["interpreter_pool"]:.0f} and
+        {one["process_pool"]:.0f}; on 3.11 {_medians(old["samples"], "one")["isolate"]:.0f} us,
+        {_times(old):.2f} times as long. With eight callers it is {crowd["isolate"]:.0f} us a call on 3.14 and
+        {crowd_old["isolate"]:.0f} on 3.11, where threads take {crowd["thread"]:.0f} and
+        {crowd_old["thread"]:.0f}, `asyncio.to_thread` {crowd["to_thread"]:.0f} and
+        {crowd_old["to_thread"]:.0f}, and those pools {between(pools, 0)}.""")
 
 
 def _medians(samples: Samples, crowd: str) -> dict[str, float]:

@@ -62,7 +62,7 @@ class LoopCall(Call, asyncio.Future[Any]):
         if withdraw(self):
             return super().cancel(msg)
         self.cancel_requested = True
-        if (self.abandon_on_cancel and abandon(self)) or (self.alone and withdraw(self)):
+        if self.abandon_on_cancel and abandon(self):
             return super().cancel(msg)
         self.cancel_message = msg
         return True

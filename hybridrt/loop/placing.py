@@ -228,13 +228,8 @@ class Placing:
                 self._judge(spot, size, port, profile)
                 spot.later = Elsewhere(spot.longest_ns + HANDLING_NS)
 
-    def crossed(
-        self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing | None
-    ) -> None:
-        """Take in what it cost to carry a call to an isolate and back; None: that was not measured."""
-        if crossing is None:
-            spot.carried += 1  # a count that may get lost: the lock costs more than that
-            return
+    def crossed(self, spot: Spot, size: Size, port: Port, profile: Profile, crossing: Crossing) -> None:
+        """Take in what it cost to carry a call to an isolate and back."""
         with patiently(self._lock):
             if crossing.cold:
                 spot.carried_cold += 1

@@ -59,8 +59,6 @@ class Call:
     gates_passed: int = 0
     spills: bool = False
     """It can run somewhere else: one that waits for too long at a watched gate is sent back to its caller."""
-    alone: bool = False
-    """It goes to an isolate by itself: a batch has sent it back."""
     elsewhere: bool = False
     """It runs in an isolate, whoever waits for that."""
     abandoned: bool = False
@@ -79,10 +77,6 @@ class Call:
     def age_ns(self) -> int:
         """Return the time since the call was queued."""
         return self.pool.crew.wall_ns() - self.queued_ns
-
-    def sets_out_locked(self) -> bool:
-        """Begin without a worker, if that is possible, now that it may start; the lock is held."""
-        return False
 
     def deliver(self) -> None:
         """Hand value or error to whoever waits; called once, without the lock."""

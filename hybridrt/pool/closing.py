@@ -120,7 +120,7 @@ def not_started(worker: Worker, error: Exception) -> list[Call]:
         pool.crew.workers.discard(worker)
         pool.end_stint_locked(worker)
         _queue_again(pool, worker)
-        if pool.crew.workers or pool.crew.errands:  # an errand dispatches when it ends
+        if pool.crew.workers:
             pool.dispatch_to_idle_locked()
             return []
         if ending is not None:

@@ -22,7 +22,6 @@ from hybridrt.pool.stint import Stint
 from hybridrt.pool.worker import Worker
 
 if TYPE_CHECKING:
-    from hybridrt.pool.errand import Errand
     from hybridrt.pool.pool import Pool
 
 __all__ = ["Crew"]
@@ -74,8 +73,6 @@ class Crew:
         for worker in getattr(self, "workers", ()):
             worker.leave_behind()
         self.workers: set[Worker] = set()
-        self.errands: set[Errand] = set()
-        """Calls on their way that no worker waits for."""
         self.idle: list[Worker] = []
         self.threads: WeakSet[Thread] = WeakSet()
         self._numbers = itertools.count()
@@ -153,8 +150,8 @@ class Crew:
         return self.stopping() or len(self.workers) > self.ceiling
 
     def stints(self) -> Iterator[Stint]:
-        """Return whoever may run a call now, all workers and errands; the lock is held."""
-        return itertools.chain(self.workers, self.errands)
+        """Return the workers, as what runs calls; the lock is held."""
+        return iter(self.workers)
 
     def all_stints(self) -> list[Stint]:
         """Return the same; to be called without the lock."""
@@ -225,7 +222,7 @@ class Crew:
 
     def _is_empty(self) -> bool:
         # A queued call without a worker waits for a gate or a permit that another pool holds.
-        return not (self.workers or self.errands or self.pool.queued)
+        return not (self.workers or self.pool.queued)
 
 
 def _no_time() -> int:

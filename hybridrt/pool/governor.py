@@ -35,7 +35,6 @@ from hybridrt.pool.thrift import Thrift
 
 if TYPE_CHECKING:
     from hybridrt.pool.call import Call
-    from hybridrt.pool.errand import Errand
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.worker import Worker
 
@@ -223,10 +222,7 @@ class Governor:
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
             hired = [worker for pool in pools for worker in pool.dispatch_locked()]
-            errands = [errand for pool in pools for errand in pool.crew.errands]
         start(hired)
-        for errand in errands:  # nobody would see to those whose loops stand still
-            errand.hand_over()
 
     def turn(self) -> float | None:
         """Do one step and return the seconds until the next, or None to park."""
@@ -315,7 +311,6 @@ class Governor:
             call.refuse(no_isolate_free())
         for worker in look.holding:
             worker.release(quick=True)
-        self.hand_over(look.late)
         self.interpreter.shield.step(
             now_ns,
             pools,
@@ -323,12 +318,6 @@ class Governor:
             brief=look.brief and not self._queued,
         )
         return self._nap(active, resting, TICK_NS if changed or hired else longest)
-
-    def hand_over(self, late: list[tuple[Errand, int]]) -> None:
-        """Let threads see to errands, without the lock, but for what has gone on since it was seen."""
-        for errand, begun_ns in late:
-            if errand.begun_ns == begun_ns:
-                errand.hand_over()
 
     def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:
         return Look(

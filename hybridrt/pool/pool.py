@@ -248,8 +248,6 @@ class Pool:
 
         Where there is no memory for a new one the call is queued again.
         """
-        if call.sets_out_locked():
-            return NOBODY
         crew = self.crew
         try:
             hired = [] if crew.idle else [crew.hire()]
@@ -334,10 +332,9 @@ class Pool:
 
     def begin_or_park_locked(self, worker: Worker) -> bool:
         """Open a worker's next stint and return True, or park it."""
-        while self.queued and (call := self.take_locked()) is not None:
-            if not call.sets_out_locked():
-                self._begin(worker, call)
-                return True
+        if self.queued and (call := self.take_locked()) is not None:
+            self._begin(worker, call)
+            return True
         self.crew.park(worker)
         return False
 

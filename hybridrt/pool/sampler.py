@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from hybridrt.control.interval import LOWEST
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
 from hybridrt.observe.functions import BATCH_NS, DETAILED_NS, LONG_NS, SETTLED, Profile
-from hybridrt.pool.errand import LATE_NS, Errand
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.values import Kind
@@ -66,7 +65,6 @@ class Look:
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
             the lock; filled in.
-        late: Errands under way for long, and since when; filled in.
         plans: Of functions met in this step: the age for the first look, and whether to glance before it.
     """
 
@@ -84,7 +82,6 @@ class Look:
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
-    late: list[tuple[Errand, int]] = field(default_factory=list)
     plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -142,8 +139,6 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
             changed |= _look_when_due(worker, call, sample, look, hired)
         elif sample.glances:
             sample.glances = _glance_at(worker, call, look)
-    errands = pool.crew.errands
-    look.late += [(errand, errand.begun_ns) for errand in errands if now - errand.begun_ns > LATE_NS]
     return changed
 
 

@@ -19,7 +19,7 @@ ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
 
 
 class Stint:
-    """Whoever sees to a call: a worker, which is a thread, or an errand, which needs none.
+    """What the pool knows of a worker: the call that it runs, and what that call holds.
 
     Attributes:
         serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with

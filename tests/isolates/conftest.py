@@ -11,9 +11,6 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop import courier, isolated
-from hybridrt.pool import sampler
-from hybridrt.pool.errand import LATE_NS
 from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.isolates import crew
 from hybridrt.values import Isolation
@@ -47,14 +44,6 @@ def far_gate(tmp_path: Path) -> FarGate:
 
 
 @pytest.fixture
-def steady(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take isolates for warm and calls for brief however slow the machine is."""
-    monkeypatch.setattr(crew, "FRESH", 3600.0)
-    monkeypatch.setattr(isolated, "_BRIEF_NS", 1 << 60)
-    monkeypatch.setattr(isolated, "_is_brief", lambda crossing: True)
-
-
-@pytest.fixture
 def one_at_a_time() -> Iterator[WatchedGate]:
     """Let one isolate of each kind do all calls."""
     gates = [each.gate for each in crew._crews]
@@ -68,36 +57,9 @@ def one_at_a_time() -> Iterator[WatchedGate]:
 
 
 @pytest.fixture
-def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take nothing for late or long however slow the machine is."""
-    monkeypatch.setattr(sampler, "LATE_NS", 1 << 60)
-    monkeypatch.setattr(isolated, "_TOGETHER_NS", 1 << 60)
-
-
-@pytest.fixture
-def hurried(unhurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take for late what is."""
-    monkeypatch.setattr(sampler, "LATE_NS", LATE_NS)
-
-
-@pytest.fixture
 def two_at_a_time(one_at_a_time: WatchedGate) -> None:
     """Let two processes do all calls."""
     one_at_a_time.limit = 2
-
-
-@pytest.fixture
-def messages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Note how many calls each message of a courier has."""
-    sizes = list[int]()
-    set_out = courier.Courier.set_out
-
-    def note(self: courier.Courier) -> None:
-        sizes.append(len(self.calls()))
-        set_out(self)
-
-    monkeypatch.setattr(courier.Courier, "set_out", note)
-    return sizes
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -13,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from hybridrt import check_cancelled, offload
+from hybridrt.pool.isolates.packing import Packed, pack
 
 seen: ContextVar[str] = ContextVar("seen", default="nothing")
 calls = 0
@@ -283,18 +283,13 @@ def disturb(stray: bytes | None, value: Any = None) -> Any:
 
 def answer_twice(value: Any) -> Any:
     """Answer a call here, so that its real answer belongs to none."""
-    own_wire().send_light(pickle.dumps(value, 5))
+    own_wire().send(pack(value))
     return value
 
 
 def answer_garbage() -> None:
     """Answer a call with what is no pickle."""
-    own_wire().send_light(b"garbage")
-
-
-def answer_batch(*values: Any) -> None:
-    """Answer calls that came together with something else than their values."""
-    own_wire().send_light(pickle.dumps([*values], 5))
+    own_wire().send(Packed((b"garbage",)))
 
 
 def own_wire() -> Any:

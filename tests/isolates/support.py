@@ -13,17 +13,14 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop.isolated import Line, isolated_call
+from hybridrt.loop.isolated import isolated_call
 from hybridrt.loop.port import current_port
-from hybridrt.loop.replies import replies_of
 from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE
 
 from . import far
 
-__all__ = [
-    "FarGate", "cancel_kills", "carried_by_loop", "closes_after", "crowd", "lighten", "push", "run_isolated",
-]  # fmt: skip
+__all__ = ["FarGate", "cancel_kills", "closes_after", "push", "run_isolated"]
 
 
 def push(fn: Callable[..., Any], *args: Any, isolation: Isolation = "process", **options: Any) -> Any:
@@ -84,25 +81,3 @@ async def cancel_kills(held: Any, far_gate: FarGate) -> None:
     with pytest.raises(asyncio.CancelledError):
         await held
     await asyncio.to_thread(victim.wait, DEADLINE)
-
-
-def carried_by_loop(call: Any) -> bool:
-    """Tell whether a call is under way without a thread."""
-    return any(call in errand.calls() for errand in call.pool.crew.errands)
-
-
-async def lighten(fn: Callable[..., Any], isolation: Isolation = "process") -> Line:
-    """Have an isolate that is warm, and let the running loop take calls of `fn` for brief ones."""
-    await run_isolated(far.add, 1, isolation=isolation)
-    line = isolated_call(current_port(), fn, (), {}, isolation).line  # type: ignore[attr-defined]
-    assert isinstance(line, Line)
-    line._brief, line.is_measured = 1 << 60, True
-    line.replies = replies_of(asyncio.get_running_loop())
-    return line
-
-
-async def crowd(fn: Callable[..., Any], isolation: Isolation = "process") -> Line:
-    """Let calls of `fn` go together that are made in one turn of the running loop."""
-    line = await lighten(fn, isolation)
-    line.is_measured, line._brief, line._crowd, line.together = False, (1 << 60) + 1, 1 << 60, 16
-    return line

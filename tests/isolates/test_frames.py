@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import select
 import sys
 import traceback
 import weakref
@@ -21,7 +19,7 @@ from hybridrt.values import Isolation
 from tests.loop.support import eventually
 
 from . import far
-from .support import carried_by_loop, crowd, lighten, push, run_isolated
+from .support import run_isolated
 
 pytestmark = pytest.mark.usefixtures("kept", "one_at_a_time", "runtime")
 
@@ -52,22 +50,6 @@ async def test_an_exception_has_the_frames_of_its_isolate(isolation: Isolation) 
         await run_isolated(far.dive, 1, isolation=isolation)
     assert frames_of(caught.value) == expected()
     assert "in dive" in str(caught.value.__cause__)
-
-
-@pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only")
-@pytest.mark.usefixtures("steady", "unhurried")
-async def test_it_has_them_too_if_the_loop_carries_the_call_alone_or_with_others(
-    isolation: Isolation,
-) -> None:
-    await lighten(far.dive, isolation)
-    call = push(far.dive, 1, isolation=isolation)
-    assert carried_by_loop(call)
-    await asyncio.wait({call})
-    assert frames_of(call.exception()) == expected()
-    await crowd(far.dive, isolation)
-    calls = [push(far.dive, depth, isolation=isolation) for depth in (1, 1)]
-    for error in await asyncio.gather(*calls, return_exceptions=True):
-        assert frames_of(error) == expected()
 
 
 async def test_the_traceback_shows_the_source_of_these_lines_and_at_most_two_of_ours(

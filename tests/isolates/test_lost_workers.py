@@ -19,7 +19,7 @@ from hybridrt.pool.isolates.process import WorkerProcess
 from tests.loop.support import eventually
 
 from . import far
-from .support import FarGate, cancel_kills, lighten, push, run_isolated
+from .support import FarGate, cancel_kills, push, run_isolated
 
 pytestmark = [
     pytest.mark.slow,
@@ -80,8 +80,8 @@ async def test_a_timeout_kills_the_worker(far_gate: FarGate) -> None:
     assert await run_isolated(far.add, 1) == 2
 
 
-async def test_abandoning_calls_that_the_loop_carries_or_has_queued_hits_no_other_call() -> None:
-    await lighten(far.add)
+async def test_abandoning_calls_that_run_or_are_queued_hits_no_other_call() -> None:
+    await run_isolated(far.add, 1)
     calls = [push(far.add, number) for number in range(4)]
     for call in calls[::2]:
         call.abandon_on_cancel = True

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import select
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +16,12 @@ from hybridrt.pool.isolates.wire import OutOfStepError, Wire
 from hybridrt.values import Isolation
 
 from . import far
-from .support import carried_by_loop, crowd, lighten, push, run_isolated
+from .support import run_isolated
 
 pytestmark = [
     pytest.mark.slow,  # each test starts isolates, and those that end are not to outlive it
     pytest.mark.usefixtures("one_at_a_time", "runtime"),
 ]
-on_loops = pytest.mark.skipif(not hasattr(select, "epoll"), reason="loops carry calls on Linux only")
 
 STRAYS = {
     "an empty message": bytes(64),
@@ -66,78 +63,6 @@ async def test_an_answer_that_does_not_unpickle_ends_the_isolate(isolation: Isol
         await run_isolated(far.answer_garbage, isolation=isolation)
     await results_are_right(isolation)
     assert not set(before) & set(crew.processes.isolates())
-
-
-# ---------------------------------------------------------------------- carried by a loop
-
-
-@on_loops
-@pytest.mark.usefixtures("steady")
-@strays
-async def test_a_stray_message_fails_a_call_that_the_loop_carries_alone(
-    isolation: Isolation, stray: bytes
-) -> None:
-    await lighten(far.disturb, isolation)
-    call = push(far.disturb, stray[:2048], isolation=isolation)
-    assert carried_by_loop(call)
-    with pytest.raises(WorkerLostError, match=r"no answer to its call, .*far:disturb"):
-        await call
-    await lighten(far.echo, isolation)
-    await results_are_right(isolation)
-
-
-@on_loops
-@pytest.mark.usefixtures("steady")
-async def test_a_loop_takes_a_second_answer_for_nobody_elses_result(isolation: Isolation) -> None:
-    await lighten(far.answer_twice, isolation)
-    assert await run_isolated(far.answer_twice, "mine", isolation=isolation) == "mine"
-    with pytest.raises(WorkerLostError, match=r"no answer to its call, .*far:answer_twice"):
-        await run_isolated(far.answer_twice, "not mine", isolation=isolation)
-    await lighten(far.echo, isolation)
-    await results_are_right(isolation)
-
-
-@on_loops
-@pytest.mark.usefixtures("steady")
-async def test_garbage_ends_the_isolate_of_a_call_that_the_loop_carries(isolation: Isolation) -> None:
-    await lighten(far.answer_garbage, isolation)
-    call = push(far.answer_garbage, isolation=isolation)
-    assert carried_by_loop(call)
-    with pytest.raises(NotPortableError, match=r"far:answer_garbage .*cannot be rebuilt here"):
-        await call
-    await lighten(far.echo, isolation)
-    await results_are_right(isolation)
-
-
-@on_loops
-@pytest.mark.usefixtures("steady", "unhurried")
-@strays
-async def test_of_calls_in_one_message_only_the_one_that_disturbs_fails(
-    isolation: Isolation, stray: bytes
-) -> None:
-    await crowd(far.disturb, isolation)
-    inputs = [(None, "first"), (stray[:512], "second"), (None, "third")]
-    calls = [push(far.disturb, *args, isolation=isolation) for args in inputs]
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    assert [found[0], found[2]] == ["first", "third"]
-    assert isinstance(found[1], WorkerLostError)
-
-
-@on_loops
-@pytest.mark.usefixtures("steady", "unhurried")
-@pytest.mark.parametrize(
-    "values", [([b"garbage"], 2), (5, 6, 7, 8)], ids=["one is no pickle", "more than were asked for"]
-)
-async def test_an_answer_to_several_calls_that_does_not_fit_is_given_to_none(
-    isolation: Isolation, values: tuple[Any, ...]
-) -> None:
-    await crowd(far.answer_batch, isolation)
-    calls = [push(far.answer_batch, *values, isolation=isolation) for _ in range(2)]
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    # Run again one by one, each of them answers too early alone.
-    assert all(isinstance(each, (WorkerLostError, list)) for each in found)
-    await lighten(far.echo, isolation)
-    await results_are_right(isolation)
 
 
 # ---------------------------------------------------------------------- the wire itself

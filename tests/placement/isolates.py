@@ -74,8 +74,6 @@ class Isolates:
             host_cpu_ns=carry_ns,
             child_wall_ns=cpu_ns,
             child_cpu_ns=cpu_ns,
-            bytes_out=1,
-            bytes_in=1,
             cold=self.calls == 1,
         )
 

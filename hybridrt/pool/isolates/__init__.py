@@ -1,9 +1,8 @@
 """Isolates: other interpreters, in processes or in this one, that run calls of pure functions.
 
-An isolated call is an ordinary call of a pool, mostly in one of its worker threads; light ones a loop
-carries itself (`hybridrt.loop.courier`). A `Carrier` leases an isolate, packs function and arguments, waits
-without the GIL, and unpacks what comes back. So queueing, timeouts, limits, lanes and statistics are those
-of every call; this part knows isolates alone.
+An isolated call is an ordinary call of a pool, in one of its worker threads. There a `Carrier` leases an
+isolate, packs function and arguments, waits without the GIL, and unpacks what comes back. So queueing,
+timeouts, limits, lanes and statistics are those of every call; this part knows isolates alone.
 
 What is different over there:
 
@@ -23,8 +22,7 @@ Exceptions
     cannot be pickled arrives as a `RuntimeError` with its type and text.
 Twice
     A call may run twice, and only then: an extension module turned out not to work in a sub-interpreter,
-    so a process has to do it; it was sent with others and did not come back with them; or Ctrl-C struck
-    while a loop read its answer.
+    so a process has to do it.
 Crashes
     A worker process that crashes or is killed fails its call with `WorkerLostError` and nothing else. A
     crash in a sub-interpreter takes the whole program with it; `isolation="process"` is the way out.

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hybridrt.errors import NotPortableError, WorkerLostError
-from hybridrt.pool.call import Call
 from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.frames import RemoteFrame, rebuild_frames
 from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.packing import FIXED, Packed, pack
+from hybridrt.pool.isolates.packing import Packed, pack
 from hybridrt.pool.isolates.reference import Reference
 from hybridrt.pool.isolates.wire import Message
 
@@ -66,22 +64,20 @@ class Carrier:
 
     Args:
         reference: The function.
-        crew: Lends the isolate. A loop that carries the call sets `isolate` itself, in the thread that alone
-            stops such calls.
+        crew: Lends the isolate.
         on_crossing: Hears of what the call cost, where it has come back; not of one that was lost.
     """
 
-    __slots__ = ("_lock", "_on_crossing", "_reference", "crew", "crossing", "isolate", "stopped")
+    __slots__ = ("_lock", "_on_crossing", "_reference", "crew", "isolate", "stopped")
 
     def __init__(
-        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing | None], object] | None = None
+        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing], object] | None = None
     ) -> None:
         self._reference = reference
         self._on_crossing = on_crossing
         self._lock = threading.Lock()
         self.isolate: Isolate | None = None
         self.crew = crew
-        self.crossing: Crossing | None = None
         self.stopped = False
 
     def stop(self) -> None:
@@ -103,80 +99,17 @@ class Carrier:
             BaseException: What the function raised.
         """
         wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
-        packed = self._pack(args, kwargs)
-        message, cold = self._run(packed)
-        self.crossed(
-            message, packed.size, time.perf_counter_ns() - wall, time.thread_time_ns() - cpu, cold=cold
-        )
-        return self._outcome(message)
-
-    def complete(self, sent: bytes | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call that somebody else has given an isolate.
-
-        Args:
-            sent: What that isolate has been sent; None ends the isolate and begins anew.
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-
-        Raises:
-            BaseException: As calling does.
-        """
-        if sent is not None:
-            message = self.fetch(sent)
-        else:
-            if self.isolate is not None:
-                self._let_go(self.isolate, fit=False)
-            message, _ = self._run(self._pack(args, kwargs))
-        if message.status <= RAISED:
-            self.tell(None)
-        return self._outcome(message)
-
-    def fetch(self, sent: bytes, rebuild: Callable[[Message], object] | None = None) -> Message:
-        """Wait for what the isolate answers that was sent this.
-
-        Args:
-            sent: What the isolate has been sent.
-            rebuild: Has to succeed with the answer before the isolate is taken for fit.
-
-        Raises:
-            BaseException: It is gone, or the call is to be stopped.
-        """
-        return self._run(Packed((sent,)), self.isolate, rebuild)[0]
-
-    def crossed(
-        self, message: Message, size: int, wall_ns: int, cpu_ns: int, *, cold: bool, calls: int = 1
-    ) -> None:
-        """Note and tell what a call cost that returned or raised; `calls` share what the message says."""
-        if message.status > RAISED:
-            return
-        self.crossing = Crossing(
-            wall_ns=wall_ns,
-            host_cpu_ns=cpu_ns,
-            child_wall_ns=message.wall_ns // calls,
-            child_cpu_ns=message.cpu_ns // calls,
-            bytes_out=size // calls,
-            bytes_in=message.size // calls,
-            cold=cold,
-        )
-        self.tell(self.crossing)
-
-    def tell(self, crossing: Crossing | None) -> None:
-        """Tell who wants to know that the call came back, and what that cost if it was measured."""
-        if self._on_crossing is not None:
+        message, cold = self._run(self._pack(args, kwargs))
+        if self._on_crossing is not None and message.status <= RAISED:
+            crossing = Crossing(
+                wall_ns=time.perf_counter_ns() - wall,
+                host_cpu_ns=time.thread_time_ns() - cpu,
+                child_wall_ns=message.wall_ns,
+                child_cpu_ns=message.cpu_ns,
+                cold=cold,
+            )
             self._on_crossing(crossing)
-
-    def pack_light(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """Take a call apart whose arguments are light."""
-        return pickle.dumps((tuple(self._reference), args, kwargs), 5)
-
-    def pack_batch(self, calls: Iterable[Call]) -> bytes:
-        """Take several calls of the function apart whose arguments are light; see `child`."""
-        inputs = [
-            call.args if not call.kwargs and FIXED.issuperset(map(type, call.args))
-            else [pickle.dumps((call.args, call.kwargs), 5)]  # by itself: they share nothing
-            for call in calls
-        ]  # fmt: skip
-        return pickle.dumps((tuple(self._reference), inputs), 5)
+        return self._outcome(message)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         try:
@@ -197,26 +130,19 @@ class Carrier:
                 )
         return f"the arguments of {self._reference} cannot be carried to another interpreter: {error}"
 
-    def _run(
-        self,
-        packed: Packed,
-        sent_to: Isolate | None = None,
-        rebuild: Callable[[Message], object] | None = None,
-    ) -> tuple[Message, bool]:
+    def _run(self, packed: Packed) -> tuple[Message, bool]:
         """Run the packed call; return what came of it and whether the isolate was new.
 
         An isolate that had ended before the call reached it is replaced. A function that does not work in
-        sub-interpreters goes on to a process. An isolate whose answer cannot be rebuilt is ended.
+        sub-interpreters goes on to a process.
         """
         new = 0
         while True:
-            isolate, sent, sent_to = sent_to or self._lease(), sent_to is not None, None
+            isolate = self._lease()
             cold = isolate.cold
             new += cold
             try:
-                message = isolate.run(packed, sent=sent)
-                if rebuild is not None:
-                    rebuild(message)
+                message = isolate.run(packed)
             except BaseException as error:
                 self._let_go(isolate, fit=False)
                 if self.stopped:

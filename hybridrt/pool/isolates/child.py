@@ -23,32 +23,25 @@ from contextlib import suppress
 from typing import Any
 
 from hybridrt.pool.isolates.frames import name_frames
-from hybridrt.pool.isolates.packing import FIXED, LIGHT, Packed, is_light, pack, room_beside, unpack
+from hybridrt.pool.isolates.packing import Packed, pack, unpack
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
 __all__ = [
-    "ARGUMENTS", "BATCH", "LIGHT_VALUE", "LOST", "RAISED", "REFUSED", "RESULT", "UNMEASURED", "VALUE",
-    "inside", "serve_process", "serve_thread",
+    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "inside", "serve_process", "serve_thread",
 ]  # fmt: skip
 
-LIGHT_VALUE, VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(7)
-"""What a reply holds: a value that is light all the way down; any other; the exception, its traceback as
-text, and its frames; or the reason, as text, why a module does not work in this interpreter, the function was
-not found, the arguments could not be put together, or the result could not be taken apart."""
-UNMEASURED, BATCH = 1, 2
-"""What a message says whose CPU time nobody wants to know, and one that holds several calls; or both."""
-
-_LONG_NS = 5_000_000
-"""What calls that were sent together may take before those that have not begun go elsewhere."""
-
+VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
+"""What a reply holds: the value; the exception, its traceback as text, and its frames; or the reason, as
+text, why a module does not work in this interpreter, the function was not found, the arguments could not be
+put together, or the result could not be taken apart."""
 _NO_TERMINAL = (
     "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
     "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
 )
 _DEBUGGER = frozenset({"bdb", "pdb"})
 
-Reply = tuple[int, int, int, Packed | bytes]
+Reply = tuple[int, int, int, Packed]
 _Clock = Callable[[], int]
 _inside = False
 
@@ -85,16 +78,9 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     try:
         while True:
             message = wire.receive()
-            reads = _no_time if message.status & UNMEASURED else clock
-            if message.status & BATCH:
-                status, wall_ns, cpu_ns, packed = _run_batch(message.value, reads)
-            else:
-                status, wall_ns, cpu_ns, packed = _run(message.value, message.error, reads)
+            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
             del message  # an idle isolate keeps nothing of a call alive
-            if isinstance(packed, bytes):
-                wire.send_light(packed, status, wall_ns, cpu_ns)
-            else:
-                wire.send(packed, status, wall_ns, cpu_ns)
+            wire.send(packed, status, wall_ns, cpu_ns)
             del packed
     except WireClosedError:
         pass
@@ -153,44 +139,9 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
     spent = time.perf_counter_ns() - wall, clock() - cpu
     try:
-        if is_light((value,)):
-            return LIGHT_VALUE, *spent, pickle.dumps(value, 5)
         return VALUE, *spent, pack(value)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
-
-
-def _run_batch(calls: Any, clock: _Clock) -> Reply:
-    """Run calls of a pure function, up to one that does not return or returns nothing light, or takes long.
-
-    The answer is light: the values of those that returned, each of which is a list of its pickle if it can
-    be changed, and what they took together. Who sent them runs the rest one by one.
-
-    Args:
-        calls: The reference, and of each call its arguments, or a list of the pickle of these and its keyword
-            arguments; None if they could not be put together.
-        clock: The CPU time of who runs them.
-    """
-    values: list[Any] = []
-    left = LIGHT
-    cpu, wall = clock(), time.perf_counter_ns()
-    with suppress(BaseException):  # it happens again, where there is somebody to tell
-        reference, inputs = calls
-        fn = resolve(*reference)
-        for given in inputs:
-            args, kwargs = (given, {}) if type(given) is tuple else pickle.loads(given[0])
-            value = fn(*args, **kwargs)
-            left = room_beside((value,), left)
-            if left < 0:
-                break
-            values.append(value if type(value) in FIXED else [pickle.dumps(value, 5)])
-            if time.perf_counter_ns() - wall > _LONG_NS:
-                break
-    return LIGHT_VALUE, time.perf_counter_ns() - wall, clock() - cpu, pickle.dumps(values, 5)
-
-
-def _no_time() -> int:
-    return 0
 
 
 def _excuse(status: int, error: BaseException) -> Reply:

@@ -121,25 +121,8 @@ class Crew:
             self.discard(isolate)
         return self._start()
 
-    def lease_warm(self) -> Isolate | None:
-        """Return a living isolate that is idle and has run a call, or None; never waits for one."""
-        with self._lock:
-            if not self._idle:
-                return None
-            leaves_at, isolate = self._idle[-1]
-            if isolate.cold or not (self._is_fresh(leaves_at) or isolate.is_alive()):
-                return None
-            self._idle.pop()
-            self._lent[isolate] = self._generation
-        return isolate
-
     def _is_fresh(self, leaves_at: float) -> bool:
         return leaves_at - time.monotonic() > self._idle_timeout - FRESH
-
-    def has_warm(self) -> bool:
-        """Tell whether `lease_warm` might return one; by the time it is asked another call may have it."""
-        last = self._idle[-1:]
-        return bool(last) and not last[0][1].cold
 
     def _start(self) -> Isolate:
         generation = self._generation
@@ -157,17 +140,13 @@ class Crew:
 
     def give_back(self, isolate: Isolate) -> None:
         """Take back an isolate that is fit for another call, or end it, which takes long."""
-        if not self.keep(isolate):
-            self.end(isolate)
-
-    def keep(self, isolate: Isolate) -> bool:
-        """Take back an isolate that is fit for another call; False if it is to be ended instead."""
         with self._lock:
             stays = self._lent.pop(isolate, None) == self._generation
             if stays:
                 self._idle.append((time.monotonic() + self._idle_timeout, isolate))
                 stays = self._reaper is not None or self._starts_reaper_locked()
-        return stays
+        if not stays:
+            self.end(isolate)
 
     def discard(self, isolate: Isolate) -> None:
         """End an isolate that is not fit for another call."""

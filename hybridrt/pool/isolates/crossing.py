@@ -16,8 +16,6 @@ class Crossing:
         host_cpu_ns: CPU time that took in this interpreter.
         child_wall_ns: What the function itself took over there.
         child_cpu_ns: CPU time of it.
-        bytes_out: Size of the arguments on their way.
-        bytes_in: Size of the result on its way.
         cold: The isolate was started for this call, so the times have the start in them.
     """
 
@@ -25,6 +23,4 @@ class Crossing:
     host_cpu_ns: int
     child_wall_ns: int
     child_cpu_ns: int
-    bytes_out: int
-    bytes_in: int
     cold: bool

@@ -49,20 +49,15 @@ class Isolate:
             here.close()
             raise
 
-    def run(self, packed: Packed, *, sent: bool = False) -> Message:
+    def run(self, packed: Packed) -> Message:
         """Run a call and wait for what comes of it.
-
-        Args:
-            packed: The call.
-            sent: It is on its way already.
 
         Raises:
             WorkerLostError: The isolate ended, or has sent what is not the answer and is to be ended.
         """
-        started = sent
+        started = False
         try:
-            if not sent:
-                self.wire.send(packed)
+            self.wire.send(packed)
             started = True
             message = self.wire.receive()
         except OutOfStepError:

@@ -10,28 +10,17 @@ from __future__ import annotations
 import copyreg
 import pickle
 from collections import ChainMap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-__all__ = [
-    "FIXED", "LIGHT", "SMALL", "Packed", "Reader", "is_light", "pack", "room_beside", "unpack", "weigh_call",
-]  # fmt: skip
+__all__ = ["SMALL", "Packed", "Reader", "pack", "unpack"]
 
 Piece: TypeAlias = bytes | bytearray | memoryview
 SMALL = 1 << 16
 """Bytes up to which a copy is cheaper than a system call more; pickle's own frames have this size."""
-LIGHT = 1 << 12
-"""Bytes that are packed and unpacked in some microseconds, and sent at one go."""
 _IN_BAND = 1 << 12
 """Bytes up to which a buffer goes with the stream."""
-_SCALARS = frozenset({bool, float, complex, type(None)})
-_TEXTS = frozenset({str, bytes, bytearray})
-FIXED = _SCALARS | {int, str, bytes}
-"""Light types whose objects nobody can change: packed together, they still share nothing that matters."""
-_LISTS = frozenset({list, tuple, set, frozenset})
-_EACH = 64
-"""Bytes that each object counts for at least, so that there are few."""
 
 
 class Reader(Protocol):
@@ -119,42 +108,6 @@ def pack(value: Any) -> Packed:
     pickler.dispatch_table = _REDUCERS
     pickler.dump(value)
     return Packed(file.pieces, buffers)
-
-
-def is_light(values: Collection[Any]) -> bool:
-    """Tell whether pickling the values takes microseconds and runs nobody's code.
-
-    True of some dozens of numbers and short texts, in lists and dictionaries or not, and of nothing else.
-    """
-    return room_beside(values, LIGHT) >= 0
-
-
-def weigh_call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int:
-    """Return about how many bytes the arguments of a call take; more than `LIGHT` if they are not light."""
-    left = room_beside(args, LIGHT)
-    return LIGHT - (room_beside((kwargs,), left) if kwargs else left)
-
-
-def room_beside(values: Collection[Any], left: int) -> int:
-    """Return how many of the bytes are left; below zero, if the values are too many or not of our kinds."""
-    left -= _EACH * len(values)
-    if left < 0:
-        return left
-    for value in tuple(values):  # whoever changes them meanwhile is in error, and hears of it elsewhere
-        kind = type(value)
-        if kind is int:
-            left -= value.bit_length() >> 3
-        elif kind in _TEXTS:
-            left -= len(value)
-        elif kind in _LISTS:
-            left = room_beside(value, left)
-        elif kind is dict:
-            left = room_beside(value.values(), room_beside(value, left))
-        elif kind not in _SCALARS:
-            return -1
-        if left < 0:
-            break
-    return left
 
 
 def unpack(stream: Piece | Reader, buffers: Sequence[Any] = ()) -> Any:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import socket
 import struct
 from contextlib import suppress
@@ -118,7 +117,7 @@ class Wire:
             WireClosedError: The other end closed before all of it was there.
             OutOfStepError: It is not the answer.
         """
-        return self.receive_light(SMALL) or self._receive_in_pieces()
+        return self._receive_small() or self._receive_in_pieces()
 
     def _receive_in_pieces(self) -> Message:
         number, status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
@@ -137,29 +136,9 @@ class Wire:
             source.skip()
         return message
 
-    def send_light(self, stream: bytes, status: int = 0, wall_ns: int = 0, cpu_ns: int = 0) -> None:
-        """Send a message that is small and has no buffers; an idle other end takes it at once.
-
-        Raises:
-            WireClosedError: Not all of it could be sent.
-        """
-        head = _HEADER.pack(self._next(), status, wall_ns, cpu_ns, len(stream), 0)
-        try:
-            self._socket.sendall(head + stream, _NO_SIGNAL)
-        except OSError as error:
-            raise WireClosedError from error
-
-    def receive_light(self, most: int, only: int | None = None) -> Message | None:
-        """Wait for something and read it. Return None, with nothing lost to `receive`, if it is no small
-        message, or not all of one.
-
-        Args:
-            most: Bytes of a small one.
-            only: The status it must have, and it must unpickle.
-
-        Raises:
-            WireClosedError: The other end closed.
-            OutOfStepError: It is not the answer.
+    def _receive_small(self) -> Message | None:
+        """Wait for something and read it. Return None, with nothing lost, if it is no small message, or not
+        all of one.
         """
         if self._from == self._to:
             self._from, self._to = 0, self._read(self._ahead)
@@ -170,14 +149,12 @@ class Wire:
         if number != self.number:
             self._check(number)
         end = begin + stream
-        if buffers or stream > most or end > self._to or only not in (None, status):
+        if buffers or stream > SMALL or end > self._to:
             return None
         message = Message(status, wall_ns, cpu_ns, stream)
         try:
             message.value = pickle.loads(self._ahead[begin:end])
         except Exception as error:
-            if only is not None:
-                return None
             message.error = error
         self._from = end
         return message
@@ -193,16 +170,6 @@ class Wire:
         if self._asks and number != self.number:
             raise OutOfStepError
         self.number = number
-
-    def has_news(self) -> bool:
-        """Tell whether `receive` would find something, be it that the other end has closed."""
-        news = select.poll()
-        news.register(self._socket, select.POLLIN)
-        return self._from != self._to or bool(news.poll(0))
-
-    def fileno(self) -> int:
-        """Return the descriptor of this end; -1 once it is closed."""
-        return self._socket.fileno()
 
     def end_sending(self) -> None:
         """Tell the other end that nothing more comes."""

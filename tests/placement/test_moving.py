@@ -1,4 +1,4 @@
-"""Calls that the loop carries are measured one in eight; a function is judged all the same."""
+"""A function moves to another place when its calls change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from hybridrt.loop.placing import Placing, Spot
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.values import GilClass
 
-MEASURED = 8
 SIZE = (4, 0, 0)
 HOLDS: Any = SimpleNamespace(
     kind=None,
@@ -24,20 +23,16 @@ PORT: Any = SimpleNamespace(pool=SimpleNamespace(interpreter=SimpleNamespace(cor
 
 def carry(placing: Placing, spot: Spot, calls: int, *, call_ns: int, carry_ns: int) -> None:
     """Make calls where they are placed; each takes as long in a thread as in an isolate."""
-    for number in range(calls):
+    for _ in range(calls):
         if placing.choose(spot) == "thread":
             spot.worked(call_ns, call_ns)
             placing._judge(spot, SIZE, PORT, HOLDS)
-        elif number % MEASURED:
-            placing.crossed(spot, SIZE, PORT, HOLDS, None)
         else:
             crossing = Crossing(
                 wall_ns=call_ns + 2 * carry_ns,
                 host_cpu_ns=carry_ns,
                 child_wall_ns=call_ns,
                 child_cpu_ns=call_ns,
-                bytes_out=10,
-                bytes_in=10,
                 cold=False,
             )
             placing.crossed(spot, SIZE, PORT, HOLDS, crossing)
