@@ -94,7 +94,7 @@ class Draining:
         )  # fmt: skip
         if not isinstance(call, LoopCall):
             return
-        error = RuntimeClosedError(f"the runtime closed while {call.profile.name} ran")
+        error = RuntimeClosedError(f"the runtime closed while {call.profile.name} ran", started=True)
         if call.get_loop() is self._port.loop:
             call.give_up(error)
         else:

@@ -1,7 +1,7 @@
 """The errors that a caller may want to handle.
 
 Misuse is a `TypeError` or `ValueError`, raised where the mistake is made. What can go wrong in a
-correct program is a `HybridrtError`; each docstring says whether the call had started.
+correct program is a `HybridrtError`, whose `started` says whether the call had.
 """
 
 from __future__ import annotations
@@ -19,15 +19,23 @@ __all__ = [
 
 
 class HybridrtError(Exception):
-    """Base class of the errors below."""
+    """Base class of the errors below.
+
+    Attributes:
+        started: Whether the function of the call had begun to run, or may have. False: it never runs, and
+            calling it again runs it once.
+    """
+
+    def __init__(self, *args: object, started: bool = False) -> None:
+        super().__init__(*args)
+        self.started = started
 
 
 class QueueFullError(HybridrtError):
-    """The queue held `queue_max` calls, or `background_max` background tasks ran. It had not started and
-    never will.
+    """The queue held `queue_max` calls, or `background_max` background tasks ran.
 
-    Catch it to shed load; wait on the asynchronous path (`await offloaded(...)`) to be slowed
-    down instead.
+    `started` is False. Catch it to shed load; wait on the asynchronous path (`await offloaded(...)`) to be
+    slowed down instead.
     """
 
 
@@ -40,16 +48,13 @@ class OffloadTimeoutError(HybridrtError, TimeoutError):
             isolate is ended.
     """
 
-    def __init__(self, message: str, *, started: bool) -> None:
-        super().__init__(message)
-        self.started = started
-
 
 class NotPortableError(HybridrtError):
     """Arguments or a result cannot cross to another interpreter or process.
 
-    The call had not started when an argument could not cross; it had run when the result could
-    not. Nor had it where there is no interpreter to start a process with, as in a frozen program.
+    Attributes:
+        started: False: an argument could not cross, or there is no interpreter to start a process with, as in
+            a frozen program. True: the function has run, and what it returned or raised could not cross.
     """
 
 
@@ -58,8 +63,6 @@ class IsolateStartError(HybridrtError, OSError):
 
     It is no part of the package's surface: callers handle the `OSError`.
     """
-
-    started = False
 
 
 class WorkerLostError(HybridrtError):
@@ -70,16 +73,15 @@ class WorkerLostError(HybridrtError):
         exitcode: Of a process: what it ended with, minus the signal that ended it; else None.
     """
 
-    def __init__(self, message: str, *, started: bool = True, exitcode: int | None = None) -> None:
-        super().__init__(message)
-        self.started = started
+    def __init__(self, *args: object, started: bool = True, exitcode: int | None = None) -> None:
+        super().__init__(*args, started=started)
         self.exitcode = exitcode
 
 
 class LaneNestingError(HybridrtError):
     """A call inside a lane asked for the same lane, and the one that holds it waits for this one.
 
-    It had not started. Raised in the thread that holds the lane, and in coroutines and calls that were
+    `started` is False. Raised in the thread that holds the lane, and in coroutines and calls that were
     started there while it waits for a future. It is not raised where the context was not carried along (by
     the standard library's thread pool, for example), or where the holder waits for something other than a
     future, such as an event or a queue: there a `timeout` helps.
@@ -87,7 +89,8 @@ class LaneNestingError(HybridrtError):
 
 
 class RuntimeClosedError(HybridrtError, RuntimeError):
-    """The runtime is not open, or it closed before the call ended; the message says whether that had started.
+    """The runtime is not open, or it closed before the call ended.
 
-    A call that had not never runs. One that had goes on unwatched, in an isolate's process it is ended.
+    Attributes:
+        started: False: the call never runs. True: it goes on unwatched; in an isolate's process it is ended.
     """

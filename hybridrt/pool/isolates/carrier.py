@@ -191,7 +191,8 @@ class Carrier:
         status, value = message.status, message.value
         if message.error is not None:
             raise NotPortableError(
-                f"what {self._reference} returned or raised cannot be rebuilt here: {message.error!r}"
+                f"what {self._reference} returned or raised cannot be rebuilt here: {message.error!r}",
+                started=True,
             ) from message.error
         if status == RAISED:
             error, text, frames = value
@@ -203,7 +204,8 @@ class Carrier:
         if status == RESULT:
             raise NotPortableError(
                 f"the result of {self._reference} cannot be carried back: {value}; "
-                "return what can be pickled, or use where='thread'"
+                "return what can be pickled, or use where='thread'",
+                started=True,
             )
         if status in (REFUSED, LOST, ARGUMENTS):
             what = "the arguments of " if status == ARGUMENTS else ""
