@@ -19,31 +19,43 @@ A thread may also wait for itself, for ever:
     2. A finalizer or a signal handler, in the same thread, calls us: `executor.map`, abandoned half-way,
        cancels its calls, for example.
 
-Nobody notes who owns the lock, since that would cost every call something. But whoever has looked in vain
-for long can see in its own frames whether it stands in one of the `with` blocks that hold it.
+Nobody notes who owns the lock, since that would cost every call something. But a thread that finds the lock
+taken can see in its own frames whether it stands within such a section: the bytecode says where a `with`
+block begins and ends. What comes then is refused, or, where it can wait, as a cancelling can, done later.
 """
 
 from __future__ import annotations
 
-import re
+import dis
 import sys
 import time
 from functools import cache
-from pathlib import Path
 from threading import Lock
-from types import FrameType
+from types import CodeType, FrameType
 
 from hybridrt.measure.host import gil_enabled
 
-__all__ = ["patiently"]
+__all__ = ["SelfWaitError", "patiently"]
 
 PAUSE = 0.00005
 """Seconds between two looks: long enough for an owner to wake and take the GIL."""
 LOOKS = 256
-"""Looks in vain, some 20 ms of them, between which a thread asks whether it waits for itself."""
-_PACKAGE = str(Path(__file__).parent.parent)
-_BLOCK = re.compile(r"( +)with (patiently\()?([\w.]+\.)?lock\)?:")
-"""How the blocks begin that hold the lock; what is indented further is in there."""
+"""Looks in vain, some 20 ms of them, after which a thread within a section waits for itself. Not at once: it
+may be the section of another lock, while another thread owns this one."""
+_PACKAGE = __name__.partition(".")[0] + "."
+_NAMES = frozenset({"patiently", "lock", "_lock"})
+"""One of them stands in each function with a block that holds a lock, and in none with other `with` blocks in
+which code of others runs, or another lock is taken."""
+
+
+class SelfWaitError(RuntimeError):
+    """A finalizer or a signal handler would wait for the step that it has interrupted in the same thread."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "hybridrt was called by a finalizer or a signal handler that interrupted one of its own "
+            "steps, and would wait for itself; have that done by another thread"
+        )
 
 
 def patiently(lock: Lock) -> Lock:
@@ -52,42 +64,44 @@ def patiently(lock: Lock) -> Lock:
     Where a tenth of a microsecond counts, ask `lock.locked()` first. Without a GIL it returns at once.
 
     Raises:
-        RuntimeError: The thread waits for itself.
+        SelfWaitError: The thread would wait for itself.
     """
-    looks = 0
-    while lock.locked() and gil_enabled():
+    if not lock.locked():
+        return lock
+    looks, within = 0, _is_within_section(sys._getframe(1))
+    while lock.locked() and (within or gil_enabled()):
+        if within and looks >= LOOKS:
+            raise SelfWaitError
         looks += 1
-        if looks % LOOKS == 0 and _is_within_section(sys._getframe(1)):
-            raise RuntimeError(
-                "hybridrt was called by a finalizer or a signal handler that interrupted one of its own "
-                "steps, and would wait for itself; have that done by another thread"
-            )
         time.sleep(PAUSE)
     return lock
 
 
 def _is_within_section(frame: FrameType | None) -> bool:
-    """Tell whether a frame, or one that has led to it, is in a block that holds the interpreter's lock."""
+    """Return True if a frame, or one that has led to it, is in a block of this package that holds a lock."""
     while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(_PACKAGE) and frame.f_lineno in _section_lines(name):
+        ours = frame.f_globals.get("__name__", "").startswith(_PACKAGE)
+        if ours and any(start <= frame.f_lasti < end for start, end in _sections(frame.f_code)):
             return True
         frame = frame.f_back
     return False
 
 
 @cache
-def _section_lines(name: str) -> frozenset[int]:
-    """Return the lines of a source file within such blocks; none if it cannot be read."""
-    try:
-        lines = Path(name).read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        return frozenset()
-    found, margin = set[int](), ""
-    for number, line in enumerate(lines, 1):
-        if margin and (line.startswith(margin) or not line):
-            found.add(number)
-            continue
-        opened = _BLOCK.match(line)
-        margin = opened[1] + " " if opened else ""
-    return frozenset(found)
+def _sections(code: CodeType) -> tuple[tuple[int, int], ...]:
+    """Return where the bytecode of a function is within its `with` blocks, if they hold locks.
+
+    An error in such a block goes to a handler that calls `__exit__` first of all, which the table of
+    exceptions tells. A block that is left in good order has one more call behind it, that of `__exit__`.
+    """
+    if _NAMES.isdisjoint(code.co_names):
+        return ()
+    bytecode = dis.Bytecode(code)
+    steps = list(bytecode)
+    handlers = {step.offset for step in steps if step.opname == "WITH_EXCEPT_START"}
+    ends = [step.offset + 1 for step in steps if step.opname == "CALL"]
+    return tuple(
+        (entry.start, next((end for end in ends if end > entry.end), entry.end))
+        for entry in bytecode.exception_entries  # type: ignore[attr-defined]  # typeshed does not know
+        if entry.target + 2 in handlers
+    )
