@@ -107,8 +107,10 @@ Shutdown
     `executor.shutdown(wait=True)` waits without a deadline, as the standard library's. A `Runtime`
     closes within `shutdown_timeout`, and a second more for tasks that do not heed their cancelling: then it
     names what is stuck, with its line, and leaves it behind.
-    In `run` the first Ctrl-C cancels `main`, and the second leaves at once. Without a loop, one that strikes
-    in the middle of a `submit` may spoil the executor's counts, so that its end takes a second one.
+    In `run`, and in `asyncio.run` with `async with Runtime()`, the first Ctrl-C cancels `main`, and the
+    second raises `KeyboardInterrupt`, with which `run` leaves at once. Within a step of the runtime or of
+    the loop either waits for the end of the step. Without a runtime opened so, one that raises in the
+    middle of a `submit` may spoil the executor's counts, so that its end takes a second one.
 Interpreter exit
     Pending calls finish first, except those that a runtime left behind, and get their threads as before;
     new ones are refused. Python 3.12.0 to 3.12.2 start no threads by then: the calls share those there are,

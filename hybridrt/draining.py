@@ -16,6 +16,7 @@ from hybridrt.loop.port import Port
 from hybridrt.pool.call import Call
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.stint import Stint
+from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["Draining"]
 
@@ -76,6 +77,7 @@ class Draining:
         self._port.outlet.settle_all()
         await asyncio.sleep(0)
 
+    @uninterrupted
     def give_up(self) -> None:
         """Fail what is queued, give up what runs, and say what that is."""
         close(self._port.pool, closed_error, cancel_queued=True, cancel_given=True)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, TypeVar
 
+from hybridrt.loop.interrupts import ctrl_c_held_back
 from hybridrt.runtime import CLEAN_UP, Runtime
 
 __all__ = ["run"]
@@ -51,13 +52,17 @@ def run(
         main.close()
         raise
     supervisor = _Supervisor(main, runtime)
-    with asyncio.Runner(debug=debug, loop_factory=factory) as runner:
-        try:
-            result: T = runner.run(supervisor.run())
-            return result
-        except KeyboardInterrupt:
-            supervisor.hurry()
-            raise
+    runner = asyncio.Runner(debug=debug, loop_factory=factory)
+    try:
+        result: T = runner.run(supervisor.run())
+        return result
+    except KeyboardInterrupt:
+        supervisor.hurry()
+        raise
+    finally:
+        runtime._interrupts.close()
+        with ctrl_c_held_back():
+            runner.close()
 
 
 class _Supervisor(Generic[T]):

@@ -16,6 +16,7 @@ from hybridrt.arguments import check_count, check_flag, check_seconds
 from hybridrt.draining import Draining
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
+from hybridrt.loop.interrupts import Interrupts
 from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
@@ -23,6 +24,7 @@ from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload, submit
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
 from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import PolicyName, Statistics
 
 __all__ = ["Runtime", "install"]
@@ -119,6 +121,7 @@ class Runtime:
             measure=measure,
         )
         self._background: set[asyncio.Task[Any]] = set()
+        self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
         self._limiter: AnyioLimiter | None = None
         self._port: Port | None = None
@@ -145,6 +148,7 @@ class Runtime:
 
     async def __aenter__(self) -> Runtime:
         self._open()
+        self._interrupts.open(asyncio.get_running_loop())
         return self
 
     async def __aexit__(
@@ -225,6 +229,7 @@ class Runtime:
         """Return the background tasks that closing waits for, which the one that closes is not."""
         return self._background - {asyncio.current_task()}
 
+    @uninterrupted
     def _uninstall(self) -> None:
         assert self._port is not None
         loop = self._port.loop
@@ -236,6 +241,7 @@ class Runtime:
         _runtimes.pop(loop, None)
         if not loop.is_closed():
             loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+        self._interrupts.close()
 
     def _hurry(self) -> None:
         """Whatever closing waits for, it waits no longer: the second Ctrl-C."""

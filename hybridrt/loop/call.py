@@ -14,9 +14,11 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
-from hybridrt.pool.call import QUEUED, Call
+from hybridrt.pool.call import DONE, QUEUED, Call
 from hybridrt.pool.cancelling import abandon, withdraw
 from hybridrt.pool.future import Outlet
+from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from hybridrt.loop.port import Port
@@ -51,22 +53,34 @@ class LoopCall(Call, asyncio.Future[Any]):
         """Submit the call."""
         self.pool.push(self)
 
+    @uninterrupted
     def cancel(self, msg: Any = None) -> bool:
         """Cancel: queued, it never runs; running, the await ends when the call ends, or now.
 
         Returns True although the future of a running call is not cancelled yet: the task must not
-        be interrupted before that.
+        be interrupted before that. The same holds if a signal handler or a finalizer cancels in the
+        middle of a step of the pool; then the loop's next turn goes on with it:
+
+            1. The loop's thread has the lock.
+            2. A signal handler there cancels the task that awaits the call: asyncio's, at Ctrl-C.
+            3. What cannot be done before the lock is free is put off, and the call is marked.
+            4. If it ends before the loop comes to that, `settle` cancels the future, by the mark.
         """
         if self.done():
             return False
-        if withdraw(self):
-            return super().cancel(msg)
-        self.cancel_requested = True
-        if self.abandon_on_cancel and abandon(self):
-            return super().cancel(msg)
+        try:
+            if withdraw(self):
+                return super().cancel(msg)
+            self.cancel_requested = True
+            if self.abandon_on_cancel and abandon(self):
+                return super().cancel(msg)
+        except SelfWaitError:
+            self.cancel_requested = True
+            self.get_loop().call_soon_threadsafe(self.cancel, msg)
         self.cancel_message = msg
         return True
 
+    @uninterrupted
     def expire(self, timeout: float) -> None:
         """The call's time is up: withdraw it, or leave it running."""
         if self.done():
@@ -94,11 +108,13 @@ class LoopCall(Call, asyncio.Future[Any]):
             )
         )
 
+    @uninterrupted
     def fail_in_queue(self, error: BaseException) -> None:
         """Fail a call that has not started; one that runs is left alone."""
         if not self.done() and withdraw(self):
             self._end_early(error)
 
+    @uninterrupted
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the thread any more: fail now."""
         abandon(self)
@@ -136,18 +152,25 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     def settle(self) -> None:
         """Complete the future."""
-        error = self.error
-        if self.cancel_requested or self.done():
+        error = shown = self.error
+        cancelled = False
+        if error is not None:
+            shown, cancelled = _presentable(error), isinstance(error, asyncio.CancelledError)
+        done = self.done()
+        # What calls anything stands above: between the look at the mark and the completion no signal
+        # handler runs, which might cancel and leave nothing but the mark.
+        if self.cancel_requested or done:
             self._settle_unwanted(error)
-        elif error is None:
+        elif shown is None:
             self.set_result(self.value)
-        elif isinstance(error, asyncio.CancelledError):
+        elif cancelled:
             super().cancel()
         else:
-            self.set_exception(_presentable(error))
+            self.set_exception(shown)
 
     def _settle_unwanted(self, error: BaseException | None) -> None:
-        if error is not None and not isinstance(error, asyncio.CancelledError):
+        ran = self.state == DONE  # else it was refused
+        if ran and error is not None and not isinstance(error, asyncio.CancelledError):
             logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
         if not self.done():
             super().cancel(self.cancel_message)

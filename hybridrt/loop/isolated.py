@@ -19,6 +19,7 @@ from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import find, refer
 from hybridrt.pool.pool import Pool
+from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Isolation
 
 __all__ = ["IsolatedCall", "Line", "isolated_call"]
@@ -65,17 +66,20 @@ class IsolatedCall(LoopCall):
             self.error = None
         super().settle()
 
+    @uninterrupted
     def cancel(self, msg: Any = None) -> bool:
         """Cancel as every call; one that may be abandoned while it runs is stopped."""
         cancelled = super().cancel(msg)
         self._stop_if_abandoned()
         return cancelled
 
+    @uninterrupted
     def expire(self, timeout: float) -> None:
         """The call's time is up: withdraw it, or stop it."""
         super().expire(timeout)
         self._stop_if_abandoned()
 
+    @uninterrupted
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the call any more: fail now and stop it."""
         super().give_up(error)

@@ -34,6 +34,7 @@ from typing import Any
 
 from hybridrt.loop.recognising import make_recognisable
 from hybridrt.pool.call import DONE, Call
+from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "Outlet", "forget_closed", "outlet_of"]
 
@@ -71,6 +72,7 @@ class Outlet:
         self._patience_ns = 0
         self._settle = self.settle_all
 
+    @uninterrupted
     def put(self, call: Call) -> None:
         """Hand over an ended call, from any thread."""
         self._done.append(call)
@@ -87,6 +89,7 @@ class Outlet:
         except RuntimeError:  # the loop is closed: nobody can wait any more
             logger.debug("a call ended after its event loop was closed")
 
+    @uninterrupted
     def settle_all(self) -> None:
         """Settle what has ended; on the loop."""
         timer, self._timer = self._timer, None
@@ -96,12 +99,15 @@ class Outlet:
         done, started, queued_ns = self._done, 0, 0
         try:
             for _ in range(len(done)):
-                call = done.popleft()
+                call = done[0]
                 if call.state == DONE:
                     started += 1
                     queued_ns += call.started_ns - call.queued_ns
                 call.settle()
-        except BaseException:  # Ctrl-C
+                done.popleft()  # not before: settled twice is settled, and not at all would be waited for
+        except BaseException as error:
+            if isinstance(error, Exception):  # not Ctrl-C: the call would raise it again and again
+                done.popleft()
             self._scheduled = True
             self._wake()
             raise

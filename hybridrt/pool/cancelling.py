@@ -10,22 +10,22 @@ from collections import OrderedDict, deque
 from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
+from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["abandon", "withdraw"]
 
 
+@uninterrupted
 def withdraw(call: Call) -> bool:
     """Take back a call that no thread has claimed; return whether it never runs.
 
-    The caller completes the future. Function and arguments are let go at once. A finalizer that has
-    interrupted a step of the pool cannot take back anything.
+    The caller completes the future. Function and arguments are let go at once.
+
+    Raises:
+        SelfWaitError: It was called within a step of the pool; nothing has happened.
     """
     pool = call.pool
-    try:
-        lock = patiently(pool.lock)
-    except RuntimeError:
-        return False
-    with lock:
+    with patiently(pool.lock):
         if not _unqueue(pool, call):
             return False
         call.state = CANCELLED
@@ -61,8 +61,13 @@ def _unqueue(pool: Pool, call: Call) -> bool:
     return True
 
 
+@uninterrupted
 def abandon(call: Call) -> bool:
-    """Nobody waits for a running call any more; its place goes to another call."""
+    """Nobody waits for a running call any more; its place goes to another call.
+
+    Raises:
+        SelfWaitError: As `withdraw` does.
+    """
     pool = call.pool
     with patiently(pool.lock):
         # ASSIGNED and not withdrawn: it was claimed, and its worker has not said so yet.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.pool.call import CANCELLED, DONE, RUNNING, Call
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
@@ -23,6 +24,7 @@ __all__ = ["break_down", "close", "closed_error", "helped_lost", "not_started", 
 Refusal = Callable[[], BaseException]
 
 
+@uninterrupted
 def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool, cancel_given: bool = False) -> list[Call]:
     """Take no more calls; return those that were cancelled while queued.
 

@@ -19,6 +19,7 @@ from hybridrt.pool.call import Call
 from hybridrt.pool.closing import not_started
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.stint import Stint
+from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import Worker
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class Crew:
         self.threads.add(worker.thread)
         return worker
 
+    @uninterrupted
     def start(self, hired: list[Worker], submitted: Call | None = None) -> None:
         """Start threads; `submitted` is the call whose submission hired them.
 
@@ -177,6 +179,7 @@ class Crew:
         for worker in tuple(self.idle):
             worker.bell.put(None)
 
+    @uninterrupted
     def gone(self) -> None:
         """A worker's thread is about to end, or a queued call was withdrawn; called without the lock."""
         with patiently(self.pool.interpreter.lock):
@@ -190,6 +193,7 @@ class Crew:
         for waiter in waiters:
             waiter()
 
+    @uninterrupted
     def when_empty(self, waiter: Callable[[], None]) -> None:
         """Call `waiter` once the last worker and call of a draining pool are gone; at once if they are."""
         with patiently(self.pool.interpreter.lock):

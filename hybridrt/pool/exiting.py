@@ -4,8 +4,8 @@ In the standard library each call has its thread when `submit` returns, so that 
 do but to join threads. Here a call may get its thread later, from a call that ends or from the governor:
 
     1. The main thread ends, and `threading._shutdown` calls what was registered with `_register_atexit`, the
-       latest first: `finish_calls`, since this module imports `concurrent.futures.thread`, then that one's
-       `_python_exit`.
+       latest first: `finish_calls`, since `concurrent.futures.thread` is imported before this module, then
+       that one's `_python_exit`.
     2. `finish_calls` closes all pools, so that no call comes any more, and waits for those there are.
        Everything goes on as before meanwhile, threads start, and a stuck call may be left behind.
     3. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
@@ -19,7 +19,6 @@ wait for the workers there are.
 from __future__ import annotations
 
 import threading
-from concurrent.futures import thread as stdlib_threads
 from typing import TYPE_CHECKING
 
 from hybridrt.pool.closing import close
@@ -61,8 +60,7 @@ def finish_calls(interpreter: Interpreter = shared) -> None:
 
 def _is_unfinished(interpreter: Interpreter) -> bool:
     """Tell whether a call is to be waited for; if not, nobody waits from now on."""
-    # The second lock because a worker's thread is started and registered under it.
-    with patiently(interpreter.lock), stdlib_threads._global_shutdown_lock:
+    with patiently(interpreter.lock):
         unfinished = any(map(_is_unfinished_locked, interpreter.pools))
         if not unfinished:
             interpreter.ending = None
@@ -73,7 +71,7 @@ def _is_unfinished_locked(pool: Pool) -> bool:
     workers = pool.crew.workers
     if not workers:  # the call that holds what it needs is another pool's
         return pool.queued > 0
-    return any(worker.is_awaited_locked() for worker in workers)
+    return any(worker.awaited for worker in workers)
 
 
 try:

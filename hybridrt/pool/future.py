@@ -15,6 +15,8 @@ from typing import Any, Protocol
 
 from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.cancelling import withdraw
+from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import current_worker
 
 __all__ = ["Outlet", "ThreadCall", "chained_to"]
@@ -108,9 +110,17 @@ class ThreadCall(Call, Future[Any]):
                 return
         super().add_done_callback(fn)
 
+    @uninterrupted
     def cancel(self) -> bool:
-        """Cancel the call if it has not started; return whether it is cancelled."""
-        if self.state in (QUEUED, ASSIGNED) and withdraw(self):
+        """Cancel the call if it has not started; return whether it is cancelled.
+
+        A finalizer or signal handler that has interrupted a step of the pool cannot take back anything.
+        """
+        try:
+            withdrawn = self.state in (QUEUED, ASSIGNED) and withdraw(self)
+        except SelfWaitError:
+            withdrawn = False
+        if withdrawn:
             self.drop()
             return True
         self.cancel_requested = self.cancel_requested or not self.done()
@@ -169,14 +179,18 @@ class ThreadCall(Call, Future[Any]):
         Its callback would wake the loop once more, from the loop itself, only to copy the result
         into the future that is awaited. So the result is put there right away.
         """
-        destination, self._destination = self._destination, None
+        destination = self._destination
         error: BaseException | None = self._exception
-        if destination is None or destination.done():  # cancelled meanwhile
+        if destination is None:
             return
-        if error is None:
-            destination.set_result(self._result)
-        else:
-            destination.set_exception(error)
+        try:
+            if error is None:
+                destination.set_result(self._result)
+            else:
+                destination.set_exception(error)
+        except asyncio.InvalidStateError:  # cancelled meanwhile
+            pass
+        self._destination = None
 
     def running(self) -> bool:
         """Tell whether the call runs; the base class would have to be told, under its lock."""

@@ -31,6 +31,7 @@ from hybridrt.pool.permits import NONE
 from hybridrt.pool.sizing import Sizing
 from hybridrt.pool.stint import NOBODY, Stint
 from hybridrt.pool.tally import Tally
+from hybridrt.pool.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from hybridrt.pool.admission import Admission
@@ -110,6 +111,7 @@ class Pool:
 
     # ------------------------------------------------------------------ submitting
 
+    @uninterrupted
     def push(self, call: Call) -> None:
         """Queue a call and start what may start.
 

@@ -17,7 +17,9 @@ the pool does not know the executor.
 
 Threads are daemons that `concurrent.futures` joins at exit like its own, after `exiting` has waited
 for the pending calls; but one that is stuck can be left behind (`leave_behind`), which a non-daemon
-thread never can.
+thread never can. Each thread registers itself for that. To start one takes no lock, because a signal
+handler that interrupts a start, here or in the standard library's pool, may cancel a call, and that
+may start a thread.
 """
 
 from __future__ import annotations
@@ -59,6 +61,7 @@ class Worker(Stint):
     """One thread of a pool.
 
     Attributes:
+        awaited: Whether the interpreter's exit waits for it.
         bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
         batch: The calls of the stint that have not been claimed yet.
         held: Calls of the batch that have ended and are to be delivered together.
@@ -69,7 +72,7 @@ class Worker(Stint):
     """
 
     __slots__ = (
-        "__weakref__", "asleep", "batch", "bell", "cpu_start_ns", "crew", "held", "nested_cpu_ns",
+        "__weakref__", "asleep", "awaited", "batch", "bell", "cpu_start_ns", "crew", "held", "nested_cpu_ns",
         "nested_wall_ns", "outer", "pool", "probe", "sample", "thread",
     )  # fmt: skip
 
@@ -82,6 +85,7 @@ class Worker(Stint):
         self.held: deque[Call] = deque()
         self.outer: tuple[Call, ...] = ()
         self.asleep = False
+        self.awaited = True
         self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
@@ -116,16 +120,13 @@ class Worker(Stint):
         Raises:
             RuntimeError: No thread can be started, or the interpreter exits.
         """
-        # `_python_exit` sets the flag under this lock and then joins the threads it finds: either
-        # it finds this one, or this one is not started.
-        with stdlib_threads._global_shutdown_lock:
-            if stdlib_threads._shutdown:
-                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-            self.thread.start()
-            stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
+        if stdlib_threads._shutdown:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+        self.thread.start()
 
     def leave_behind(self) -> None:
         """Let the interpreter exit without waiting for this thread."""
+        self.awaited = False  # before the other, as `_register` looks at it after it has registered
         stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
         if (ending := self.pool.interpreter.ending) is not None:
             ending.bell.put(None)
@@ -143,10 +144,6 @@ class Worker(Stint):
         """Tell whether the call runs here, or waits for one that does."""
         return self.call is call or call in self.outer
 
-    def is_awaited_locked(self) -> bool:
-        """Tell whether the exit waits for this worker; the pool's lock and that of `start` are held."""
-        return self.thread.ident is None or self.thread in stdlib_threads._threads_queues
-
     def stand_in(self) -> None:
         """Work in the calling thread, which has nothing else to do, if the own one cannot be started."""
         try:
@@ -161,11 +158,24 @@ class Worker(Stint):
 
     # ------------------------------------------------------------------ the thread
 
+    def _register(self) -> None:
+        """Let `concurrent.futures` join the thread at exit.
+
+        It does so after `exiting` has seen that each worker that is awaited has left its pool, so that it
+        finds the thread of each of them, and none that has not started.
+        """
+        with stdlib_threads._global_shutdown_lock:
+            stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
+        if not self.awaited:
+            self.leave_behind()
+
     def _run(self) -> None:
         _here.worker = self
         # A thread that a call starts takes over this flag, and must not become a daemon by that.
         self.thread._daemonic = False  # type: ignore[attr-defined]
         try:
+            if self.thread.ident is not None:  # else this is the main thread, which stands in
+                self._register()
             self.probe = _make_probe()
             if self._initialize():
                 self.pool.hooks.thread_started()

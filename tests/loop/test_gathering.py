@@ -282,16 +282,30 @@ def test_nothing_is_left_behind_by_threads_beside_a_loop_that_gathers() -> None:
 
 
 def test_what_raises_while_it_is_settled_does_not_keep_back_the_others(stage: Stage) -> None:
-    def strike() -> None:
-        raise KeyboardInterrupt
+    def fail() -> None:
+        raise LookupError
 
-    for call in (stage.crowded(), stage.crowded(strike), stage.crowded(), stage.crowded()):
-        stage.outlet.put(call)
+    calls = [stage.crowded(), stage.crowded(fail), stage.crowded(), stage.crowded()]
+    stage.put(*calls)
+    with pytest.raises(LookupError):
+        stage.loop.turn()
+    assert stage.settled == calls[:2]
+    stage.loop.turn()
+    assert stage.settled == calls
+
+
+def test_a_call_that_ctrl_c_keeps_from_being_settled_is_settled_in_the_next_turn(stage: Stage) -> None:
+    def strike() -> None:
+        if stage.settled.count(calls[1]) == 1:
+            raise KeyboardInterrupt
+
+    calls = [stage.crowded(), stage.crowded(strike), stage.crowded()]
+    stage.put(*calls)
     with pytest.raises(KeyboardInterrupt):
         stage.loop.turn()
-    assert len(stage.settled) == 2
+    assert stage.settled == calls[:2]
     stage.loop.turn()
-    assert len(stage.settled) == 4
+    assert stage.settled == [*calls[:2], *calls[1:]]
 
 
 def _spin(number: int) -> int:

@@ -75,7 +75,7 @@ class Carrier:
     ) -> None:
         self._reference = reference
         self._on_crossing = on_crossing
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `stop` may interrupt itself
         self.isolate: Isolate | None = None
         self.crew = crew
         self.stopped = False
