@@ -9,7 +9,7 @@ To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that 
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
-    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`
+    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
@@ -147,6 +147,7 @@ from hybridrt.values import (
     FunctionStatistics,
     GilClass,
     GilEvidence,
+    HostStatistics,
     Kind,
     LimiterStatistics,
     LoopDelay,
@@ -166,6 +167,7 @@ __all__ = [
     "GilClass",
     "GilEvidence",
     "Hooks",
+    "HostStatistics",
     "HybridrtError",
     "Kind",
     "LaneNestingError",

@@ -22,7 +22,7 @@ from hybridrt.loop.outlet import forget_closed
 from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload, submit
-from hybridrt.pool.executor import AdaptiveThreadPoolExecutor, default_max_workers
+from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import PolicyName, Statistics
@@ -71,8 +71,9 @@ class Runtime:
         background_max: Background tasks at most.
         shutdown_timeout: Seconds that closing may take, 0 or more; tasks that do not heed their cancelling
             get a second more.
-        memory_max: Bytes that threads may take up; lowers the default of `max_workers`. None: what
-            the host or cgroup allows.
+        memory_max: Bytes of memory that this process and its isolates may use while the runtime is open. It
+            lowers `max_workers` and keeps threads and isolates from being added; see
+            `AdaptiveThreadPoolExecutor`. None: what the host and its control groups allow.
         idle_timeout: Seconds a thread waits for a call before it leaves; `math.inf` for ever.
         hooks: What to tell about calls and threads.
         measure: Whether calls are measured, without which nothing is governed but the switch interval and
@@ -97,14 +98,10 @@ class Runtime:
         measure: bool = True,
     ) -> None:
         check_seconds("loop_delay_target", loop_delay_target, zero=False)
-        check_count("memory_max", memory_max, least=1, unit="bytes", optional=True)
         check_count("background_max", background_max, least=1)
-        check_count("min_workers", min_workers, least=0)
         check_seconds("shutdown_timeout", shutdown_timeout)
         check_flag("shield", shield)
         check_flag("govern_anyio", govern_anyio)
-        if max_workers is None:
-            max_workers = max(min_workers, default_max_workers(memory_max))
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.govern_anyio = govern_anyio and may_govern_anyio()
@@ -119,6 +116,7 @@ class Runtime:
             idle_timeout=idle_timeout,
             hooks=hooks,
             measure=measure,
+            memory_max=memory_max,
         )
         self._background: set[asyncio.Task[Any]] = set()
         self._interrupts = Interrupts()

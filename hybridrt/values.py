@@ -19,6 +19,7 @@ __all__ = [
     "FunctionStatistics",
     "GilClass",
     "GilEvidence",
+    "HostStatistics",
     "Isolation",
     "Kind",
     "LimiterStatistics",
@@ -236,6 +237,23 @@ class LimiterStatistics:
     stopped: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostStatistics:
+    """What the host gives to this process, as of the last look, every two seconds at most while calls run.
+
+    Attributes:
+        cores: Cores it may keep busy, by affinity and by the CPU quotas of its control groups, rounded up.
+        memory_limit: Bytes it may use: the least of the host's memory, the limits of its control groups, and
+            `memory_max`.
+        memory_share: Part in use of the one of these that is nearest to its end. From 0.9 on no thread is
+            added. None where it cannot be read.
+    """
+
+    cores: int
+    memory_limit: int
+    memory_share: float | None
+
+
 class ShieldReason(StrEnum):
     """Why the switch interval is what it is."""
 
@@ -316,6 +334,7 @@ class Statistics:
         anyio: anyio's limiter of worker threads; None without a runtime, when it is not to be governed,
             and before anything used it.
         shield: The switch interval; None where it is switched off, or there is no GIL.
+        host: What the process may use of cores and memory.
     """
 
     policy: str
@@ -345,6 +364,7 @@ class Statistics:
     background: int = 0
     anyio: LimiterStatistics | None = None
     shield: ShieldStatistics | None = None
+    host: HostStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""
@@ -399,6 +419,11 @@ def _pool_lines(statistics: Statistics) -> list[str]:
     ]
 
 
+def _host_line(host: HostStatistics) -> str:
+    used = "in use unknown" if host.memory_share is None else f"{100 * host.memory_share:.0f} % in use"
+    return f"host: cores {host.cores}, memory {host.memory_limit / 2**20:,.0f} MiB, {used}"
+
+
 def _environment_lines(statistics: Statistics) -> Iterator[str]:
     """Yield what is known of the loop, the GIL and anyio's threads, a line each."""
     delay, shield, anyio = statistics.loop_delay, statistics.shield, statistics.anyio
@@ -411,6 +436,8 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
     if shield is not None:
         interval, user = time_text(shield.interval), time_text(shield.user)
         yield f"switch interval: {interval} ({shield.reason}), {user} without the shield"
+    if statistics.host is not None:
+        yield _host_line(statistics.host)
     if anyio is not None:
         governed = "" if anyio.stopped is None else f"; not governed: {anyio.stopped[:_REASON_WIDTH]}"
         total = "any number" if anyio.total is None else anyio.total

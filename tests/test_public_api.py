@@ -21,6 +21,7 @@ NAMES = [
     "GilClass",
     "GilEvidence",
     "Hooks",
+    "HostStatistics",
     "HybridrtError",
     "Kind",
     "LaneNestingError",

@@ -62,6 +62,7 @@ class AnyioLimiter:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
         self._loop = loop
+        self._pool = pool
         self._policy = pool.policy
         self._limits = pool.limits
         self._limiter: CapacityLimiter | None = None
@@ -166,6 +167,7 @@ class AnyioLimiter:
 
     def _open(self, now: float) -> None:
         """Begin to measure, at the first beat that sees calls."""
+        self._pool.governor.keep_looking()
         self._window = Borrowing(now)
         self._clocks.restart(self._threads())
         self._process_cpu, self._switches = time.process_time(), process_switches()
@@ -196,8 +198,11 @@ class AnyioLimiter:
 
     def _decide(self, limiter: CapacityLimiter, window: Window, now: float) -> None:
         before, previous = self._state, int(self._set)
+        self._pool.governor.keep_looking()
+        limits, memory = self._pool.limits, self._pool.interpreter.memory.share
+        self._limits = replace(self._limits, cores=limits.cores, capacity=limits.capacity)
         # The law would jump to a knee, and this one is known too roughly: it bounds the growth.
-        self._state = self._policy.decide(self._limits, before, replace(window, knee=None))
+        self._state = self._policy.decide(self._limits, before, replace(window, knee=None, memory=memory))
         self._state = self._bound(self._state, window, previous)
         total = self._limits.clamp(self._state.workers)
         if total != previous:

@@ -1,8 +1,12 @@
 """What the host gives this process: usable cores, memory, and whether there is a GIL.
 
-Affinity and cgroup quota count, not the host's cores: a container with half a core has half a
-core. A source that the platform lacks, or that cannot be read now, is skipped, never guessed: a process
-at its limit of open files can open none, and under systemd's `ProcSubset=pid` there is no /proc/meminfo.
+Affinity and control groups count, not the host's cores: a container with half a core has half a core. The
+group of the process counts and all groups above it; the least of their limits holds. A source that the
+platform lacks, or that cannot be read now, is skipped, never guessed: a process at its limit of open files
+can open none, and under systemd's `ProcSubset=pid` there is no /proc/meminfo.
+
+All of it may change while the process lives, and all of it is read from files: callers keep what they were
+told, and ask again where reading may take its time.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 try:  # not at the first question: a fork in the middle of an import leaves its lock to the child
     import psutil
@@ -20,16 +26,35 @@ except ImportError:  # it does not load in sub-interpreters
 else:
     HAS_PSUTIL = True
 
-__all__ = ["gil_enabled", "memory_limit", "memory_share", "usable_cores"]
+__all__ = ["Memory", "gil_enabled", "read_memory", "usable_cores"]
 
-_CGROUP = Path("/sys/fs/cgroup")
+_CGROUPS = Path("/sys/fs/cgroup")
+_OWN = Path("/proc/self/cgroup")
+_CPU_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+"""Quota and period of a cgroup, version 2 and version 1."""
 _MEMORY_FILES = (
-    ("memory.current", "memory.max", "memory.stat"),
-    ("memory/memory.usage_in_bytes", "memory/memory.limit_in_bytes", "memory/memory.stat"),
+    ("memory.current", "memory.max"),
+    ("memory.usage_in_bytes", "memory.limit_in_bytes"),
 )
-"""Use, limit and details of a cgroup, version 2 and version 1."""
+"""Use and limit of a cgroup, version 2 and version 1."""
 UNKNOWN_MEMORY = 1 << 30
 """What a host is taken to have that does not tell: what 256 threads are reckoned with. Not measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """How much memory the process may use.
+
+    Attributes:
+        limit: Bytes; the least of the host's memory, the limits of its control groups, and its own budget.
+        given: The same without its own budget.
+        share: Part in use of the one of them that is nearest to its end, in [0, 1] or above; None if that
+            cannot be read.
+    """
+
+    limit: int
+    given: int
+    share: float | None
 
 
 def gil_enabled() -> bool:
@@ -38,11 +63,15 @@ def gil_enabled() -> bool:
     return True if probe is None else bool(probe())
 
 
-def usable_cores(cgroup: Path = _CGROUP) -> int:
+def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
     """Return how many cores this process may keep busy, at least 1.
 
-    The smallest of affinity (or `PYTHON_CPU_COUNT` where the interpreter honours it) and the
-    cgroup v2 or v1 CPU quota, rounded up.
+    The smallest of affinity (or `PYTHON_CPU_COUNT` where the interpreter honours it) and the CPU quotas of
+    its control groups, rounded up.
+
+    Args:
+        cgroups: Where the control groups are mounted.
+        own: Names those of this process.
     """
     counter = getattr(os, "process_cpu_count", None)
     if counter is not None:
@@ -51,52 +80,90 @@ def usable_cores(cgroup: Path = _CGROUP) -> int:
         cores = len(os.sched_getaffinity(0))
     else:
         cores = os.cpu_count() or 1
-    quota = cpu_quota(cgroup)
+    quota = cpu_quota(cgroups, own)
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 
 
-def cpu_quota(cgroup: Path = _CGROUP) -> float | None:
-    """Return the cgroup CPU quota in cores, or None without one."""
-    words = _words(cgroup / "cpu.max")
-    if len(words) == 2 and words[0] != "max":
-        return _ratio(words[0], words[1])
-    quota = _words(cgroup / "cpu" / "cpu.cfs_quota_us")
-    period = _words(cgroup / "cpu" / "cpu.cfs_period_us")
-    if quota and period and not quota[0].startswith("-"):
-        return _ratio(quota[0], period[0])
-    return None
+def cpu_quota(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float | None:
+    """Return the least CPU quota of the control groups in cores, or None without one."""
+    quotas = []
+    for group in _groups("cpu", cgroups, own):
+        for names in _CPU_FILES:
+            words = [word for name in names for word in _words(group / name)]
+            if len(words) == 2 and words[0] != "max" and not words[0].startswith("-"):
+                quotas.append(_ratio(words[0], words[1]))
+    return min((quota for quota in quotas if quota is not None), default=None)
 
 
-def memory_limit(cgroup: Path = _CGROUP) -> int:
-    """Return the bytes this process may use: the cgroup limit, or the host's memory.
+def read_memory(
+    memory_max: int | None = None,
+    children: Iterable[int] = (),
+    cgroups: Path = _CGROUPS,
+    own: Path = _OWN,
+) -> Memory:
+    """Return how much memory this process may use, and how much of that is in use.
 
-    Always a number, because pools are made by it: 1 GiB where nobody can tell.
+    What the kernel would drop at once, the page cache, does not count as used by a group. What cannot be
+    read counts for nothing; the limit is a number all the same, because pools are made by it.
+
+    Args:
+        memory_max: A budget in bytes for the process and its `children`, or None.
+        children: Process ids that share the budget; what they share of their memory counts for each.
+        cgroups: Where the control groups are mounted.
+        own: Names those of this process.
     """
-    total, _ = _memory()
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):
-        words = _words(cgroup / name)
-        if words and words[0].isdigit():
-            return min(total, int(words[0]))
-    return total
+    total, available = _host_memory()
+    limits = [(total, None if available is None else total - available)]
+    limits += [(most, used) for most, used in _group_memory(cgroups, own) if 0 < most < total]
+    given = min(most for most, _ in limits)
+    if memory_max is not None:
+        limits.append((memory_max, _resident((os.getpid(), *children))))
+    return Memory(
+        limit=given if memory_max is None else min(given, memory_max),
+        given=given,
+        share=max((used / most for most, used in limits if used is not None), default=None),
+    )
 
 
-def memory_share(cgroup: Path = _CGROUP) -> float | None:
-    """Return the share of memory in use, of the host's or of the cgroup's limit, whichever is scarcer.
+def _groups(controller: str, cgroups: Path, own: Path) -> list[Path]:
+    """Return the folders of the control groups of this process, by both versions, whether they exist or not.
 
-    What the kernel would drop at once, the page cache, does not count as used. What cannot be read counts
-    for nothing; None if neither can.
+    Within a container the path of the group may be the host's, of which only the end can be seen here, as
+    the top: so that counts in any case.
     """
-    total, available = _memory()
-    share = None if available is None else 1.0 - available / total
-    for current, limit, stat in _MEMORY_FILES:
-        used, most = _words(cgroup / current), _words(cgroup / limit)
-        if used and most and used[0].isdigit() and most[0].isdigit() and 0 < int(most[0]) < total:
-            own = (int(used[0]) - _droppable(cgroup / stat)) / int(most[0])
-            return own if share is None else max(share, own)
-    return share
+    tops = {"": cgroups, controller: cgroups / controller}
+    groups = dict.fromkeys(tops.values())
+    for line in _lines(own):
+        _, controllers, path = line.split(":", 2) if line.count(":") >= 2 else ("", "", "")
+        parts = PurePosixPath(path).parts[1:]
+        if ".." in parts:  # beyond the top of what a container sees
+            continue
+        for name in set(controllers.split(",")) & tops.keys():
+            groups |= dict.fromkeys(tops[name].joinpath(*parts[:n]) for n in range(len(parts), 0, -1))
+    return list(groups)
 
 
-def _memory() -> tuple[int, int | None]:
+def _group_memory(cgroups: Path, own: Path) -> Iterator[tuple[int, int | None]]:
+    """Return limit and use of each control group that has a limit."""
+    for group in _groups("memory", cgroups, own):
+        for current, limit in _MEMORY_FILES:
+            most = _words(group / limit)
+            if most and most[0].isdigit():
+                used = _words(group / current)
+                known = bool(used) and used[0].isdigit()
+                yield int(most[0]), int(used[0]) - _droppable(group / "memory.stat") if known else None
+
+
+def _resident(processes: Iterable[int]) -> int | None:
+    """Return the bytes of memory that processes have; of those that are gone none, None if nobody tells."""
+    resident = None
+    for process in processes if HAS_PSUTIL else ():
+        with suppress(psutil.Error, OSError):
+            resident = (resident or 0) + psutil.Process(process).memory_info().rss
+    return resident
+
+
+def _host_memory() -> tuple[int, int | None]:
     """Return the bytes of memory of the host, and those available, if that is known."""
     if HAS_PSUTIL:
         with suppress(OSError, LookupError, ValueError):  # it has no file, or one without what it looks for
@@ -130,7 +197,11 @@ def _ratio(numerator: str, denominator: str) -> float | None:
 
 
 def _words(path: Path) -> list[str]:
+    return " ".join(_lines(path)).split()
+
+
+def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="ascii").split()
+        return path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         return []

@@ -20,7 +20,6 @@ from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy
-from hybridrt.measure.host import memory_limit
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import QUEUED, Call
 from hybridrt.pool.closing import broken_error, close
@@ -34,7 +33,7 @@ from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
 from hybridrt.values import PolicyName, Statistics
 
-__all__ = ["AdaptiveThreadPoolExecutor", "default_max_workers"]
+__all__ = ["AdaptiveThreadPoolExecutor"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -51,10 +50,16 @@ def make_call() -> Call:
     return call
 
 
-def default_max_workers(memory_max: int | None = None) -> int:
-    """Return the default hard limit: 256 threads, less under a memory budget in bytes."""
-    budget = memory_limit() if memory_max is None else min(memory_max, memory_limit())
-    return max(4, min(MAX_WORKERS, budget // THREAD_BYTES))
+def _highest(max_workers: int | None, min_workers: int, memory_max: int | None) -> int:
+    """Return the hard limit of threads: what was asked for, else 256, and less where memory is short.
+
+    A number that was asked for is lowered by a budget that was asked for, too, not by what the host has.
+    """
+    budget = shared.memory.given if max_workers is None else memory_max
+    if memory_max is not None and budget is not None:
+        budget = min(memory_max, budget)
+    most = MAX_WORKERS if max_workers is None else max_workers
+    return most if budget is None else max(min_workers, min(most, max(4, budget // THREAD_BYTES)))
 
 
 class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
@@ -89,6 +94,10 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             of submission, those that compute like any other, no class is learned, and none goes to an
             isolate over the loop. The same for all with `HYBRIDRT_MEASURE=0` in the environment when the
             executor is made.
+        memory_max: Bytes of memory that this process and its isolates may use, until the executor is shut
+            down; the least of all executors counts for all. Lowers `max_workers` to one thread per 4 MiB, but
+            not below four. From nine tenths of it in use on, the `demand` policy adds no thread; isolates get
+            a quarter of what is free. None: what the host and its control groups allow.
 
     Raises:
         TypeError: An argument has the wrong type.
@@ -111,17 +120,16 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         idle_timeout: float = 10.0,
         hooks: Hooks | None = None,
         measure: bool = True,
+        memory_max: int | None = None,
     ) -> None:
         check_count("min_workers", min_workers, least=0)
-        if max_workers is None:
-            max_workers = max(min_workers, default_max_workers())
-        if not isinstance(max_workers, int):
+        if max_workers is not None and not isinstance(max_workers, int):
             raise TypeError(f"max_workers must be an int, got {max_workers!r}")
-        if max_workers <= 0:
+        if max_workers is not None and max_workers <= 0:
             raise ValueError("max_workers must be greater than 0")
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
-        if min_workers > max_workers:
+        if max_workers is not None and min_workers > max_workers:
             raise ValueError(f"min_workers must be at most max_workers ({max_workers}), got {min_workers}")
         if hooks is not None and not isinstance(hooks, Hooks):
             raise TypeError(f"hooks must be Hooks(...) or None, got {hooks!r}")
@@ -130,6 +138,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         check_count("queue_max", queue_max, least=1, optional=True)
         check_seconds("idle_timeout", idle_timeout)
         check_flag("measure", measure)
+        check_count("memory_max", memory_max, least=1, unit="bytes", optional=True)
+        max_workers = _highest(max_workers, min_workers, memory_max)
         measures = measure and os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
         # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
         self._policy_name: PolicyName = policy
@@ -159,6 +169,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             crew=crew,
             hooks=HookRunner(hooks),
             measures=measures,
+            memory_max=memory_max,
         )
         self._finalizer = weakref.finalize(self, _drain_orphan, self._pool)
         self._finalizer.atexit = False

@@ -100,12 +100,24 @@ class WatchedGate(Gate):
         return now_ns - max(self.since_ns, next(iter(self.waiting)).queued_ns) if self.waiting else 0
 
     def let_in_beyond(self) -> Call:
-        """Let in the call that has waited for longest, beyond the limit."""
+        """Let in the call that has waited for longest, whatever the limit."""
         call, _ = self.waiting.popitem(last=False)
         call.place = None
         self.active += 1
         self.moved = True
         return call
+
+    def resize(self, limit: int, most: int) -> list[Call]:
+        """Let so many calls in from now on; return those that waited and are let in by that.
+
+        Where more are inside already, they leave one by one before the next comes in.
+        """
+        self.limit, self.most = limit, most
+        calls = []
+        while self.waiting and self.active < limit:
+            calls.append(self.let_in_beyond())
+            self.stands_still = False
+        return calls
 
 
 def start_gates_clean() -> None:

@@ -21,7 +21,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
-from hybridrt.measure.host import memory_share
 from hybridrt.pool.governing import (
     close_window_locked,
     dispatch_stranded_locked,
@@ -66,8 +65,10 @@ alone is late by 0.1 ms."""
 RETRY = 1.0
 """Seconds from a failure of the governor to the next attempt. Not measured."""
 _NEVER_NS = 1 << 62
-_MEMORY_NS = 2_000_000_000
-"""Time between two looks at the memory in use, which cost some 50 us, at least."""
+_HOST_NS = 2_000_000_000
+"""Time between two looks at the host, at least; each costs some 0.3 ms."""
+_HOST_LATE_NS = 10_000_000_000
+"""The same while the GIL is wanted: a look takes long then, and threads wait for it. Not measured."""
 
 
 class Governor:
@@ -97,9 +98,7 @@ class Governor:
         self._alive = False
         self._thread: threading.Thread | None = None
         self._gil = GilProbe()
-        self.memory: float | None = None
-        """Share of memory in use at the last look."""
-        self._memory_due_ns = 0
+        self._host_due_ns = 0
         self._stopping = False
         self._nap_ns = TICK_NS
         self._due_ns = _NEVER_NS
@@ -129,6 +128,15 @@ class Governor:
         if self.dozes:
             self.dozes = False
             self._bell.put(None)
+
+    def look_soon_locked(self) -> None:
+        """Look at the host at the next step."""
+        self._host_due_ns = -_HOST_LATE_NS
+
+    def keep_looking(self) -> None:
+        """Look at the host now and then on behalf of calls that are not a pool's; without the lock."""
+        if self.parked and self.interpreter.clock.wall_ns() >= self._host_due_ns:
+            self.ring()
 
     def _start(self) -> None:
         try:
@@ -285,11 +293,14 @@ class Governor:
         self.process_cpu_ns = process_cpu_ns
         hired: list[Worker] = []
         look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
-        self._read_memory(look)
+        cores = self._look_at_host(look)
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
             self._measure(look)
-            changed = False
+            changed = cores != self.interpreter.cores
+            if changed:
+                self.interpreter.set_cores_locked(cores)
+                hired += [worker for pool in pools for worker in pool.dispatch_locked()]
             for pool in pools:
                 changed |= sample_pool(pool, look, hired)
             note_gil(look, self.interpreter.clock.wall_ns)
@@ -338,14 +349,16 @@ class Governor:
             load.woke(look.delay, free=look.prompt)
         load.saw_interval(look.now, look.switch_interval)
 
-    def _read_memory(self, look: Look) -> None:
-        """Bring up to date how much memory is in use, without the lock.
+    def _look_at_host(self, look: Look) -> int:
+        """Bring up to date what the process may use, without the lock; return its cores.
 
         Reading files gives the GIL away several times: where everybody wants it, that takes long.
         """
-        if look.now >= self._memory_due_ns and (look.prompt or self.memory is None):
-            self._memory_due_ns = look.now + _MEMORY_NS
-            self.memory = memory_share()
+        late = look.now - self._host_due_ns
+        if late < 0 or (late < _HOST_LATE_NS - _HOST_NS and not look.prompt):
+            return self.interpreter.cores
+        self._host_due_ns = look.now + _HOST_NS
+        return self.interpreter.look_at_host()
 
     def _relieve_gates_locked(self, now_ns: int, before_ns: int, hired: list[Worker]) -> list[Call]:
         """See to the gates where calls wait for isolates; return calls that are to run elsewhere."""

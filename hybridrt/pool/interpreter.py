@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
 from hybridrt.clock import Clock, SystemClock
 from hybridrt.measure.gil import switch_interval_ns
-from hybridrt.measure.host import gil_enabled, usable_cores
+from hybridrt.measure.host import Memory, gil_enabled, read_memory, usable_cores
 from hybridrt.observe.gil_load import GilLoad
 from hybridrt.pool.gates import WatchedGate, start_gates_clean
 from hybridrt.pool.governor import Governor
@@ -70,7 +70,14 @@ class Interpreter:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.gil = gil_enabled() if gil is None else gil
+        self._counts_cores = cores is None
         self.cores = usable_cores() if cores is None else cores
+        self.memory: Memory = read_memory()
+        """As of the last look at the host."""
+        self.children: list[Callable[[], Iterable[int]]] = []
+        """Return the ids of processes that share a pool's `memory_max` with this one."""
+        self.host_seen: list[Callable[[], None]] = []
+        """Called after each look at the host, by the governor, without the lock."""
         self.pools: WeakSet[Pool] = WeakSet()
         self.gates: list[WatchedGate] = []
         """Those of the isolates; none is ever taken out."""
@@ -86,6 +93,30 @@ class Interpreter:
             self.pools.add(pool)
             if self.refusal is not None:
                 pool.refusal, pool.draining = self.refusal, True
+            self.governor.look_soon_locked()  # its budget may be another than that of the pools before
+
+    def look_at_host(self) -> int:
+        """Read what the process may use by now, without the lock, for it reads files; return its cores.
+
+        One budget of memory holds for all pools: the least that one of them was given.
+        """
+        budgets = [
+            pool.memory_max
+            for pool in self.all_pools()
+            if pool.memory_max is not None and pool.refusal is None and not pool.draining
+        ]
+        children = [child for children in self.children for child in children()]
+        self.memory = read_memory(min(budgets, default=None), children)
+        for tell in tuple(self.host_seen):
+            tell()
+        return usable_cores() if self._counts_cores else self.cores
+
+    def set_cores_locked(self, cores: int) -> None:
+        """Go by another number of cores from now on; the next dispatch starts what more of them allow."""
+        self.cores = cores
+        self.permits.set_cores(cores, gil=self.gil)
+        for pool in self.pools:
+            pool.set_cores_locked(cores, self.permits.capacity)
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""

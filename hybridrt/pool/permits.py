@@ -28,9 +28,13 @@ class Permits:
     __slots__ = ("capacity", "cores", "held", "lifted", "moves")
 
     def __init__(self, *, gil: bool, cores: int) -> None:
+        self.set_cores(cores, gil=gil)
+        self.forget()
+
+    def set_cores(self, cores: int, *, gil: bool) -> None:
+        """Limit calls by so many cores; permits beyond that are given back as their calls end."""
         self.capacity = 1 if gil else cores
         self.cores = cores
-        self.forget()
 
     def forget(self) -> None:
         """Begin with all permits in hand, as in a forked child."""

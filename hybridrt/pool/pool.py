@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Limits, Policy
@@ -35,12 +36,13 @@ from hybridrt.pool.uninterrupted import uninterrupted
 
 if TYPE_CHECKING:
     from hybridrt.pool.admission import Admission
+    from hybridrt.pool.gates import WatchedGate
     from hybridrt.pool.hooks import HookRunner
     from hybridrt.pool.interpreter import Interpreter
     from hybridrt.pool.report import Placed
     from hybridrt.pool.worker import Worker
 
-__all__ = ["RESOLVERS_MAX", "Pool"]
+__all__ = ["RESOLVERS_MAX", "Pool", "resize_gate_locked"]
 
 
 RESOLVERS_MAX = 16
@@ -59,6 +61,7 @@ class Pool:
         crew: Makes and parks the workers.
         hooks: What to tell about calls and threads.
         measures: Whether workers read their clocks.
+        memory_max: Bytes that the process may use while the pool is there; None for what the host allows.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class Pool:
         crew: Crew,
         hooks: HookRunner,
         measures: bool = True,
+        memory_max: int | None = None,
     ) -> None:
         self.interpreter = interpreter
         self.admission = admission
@@ -89,6 +93,7 @@ class Pool:
         self.draining = False
         """No calls come any more: workers leave when the queue is empty."""
         self.measures = measures
+        self.memory_max = memory_max
         self.queue_room = (1 << 62) if queue_max is None else queue_max
         self.start_clean()
         crew.join_pool(self)
@@ -395,14 +400,16 @@ class Pool:
         for gate in call.gates[: call.gates_passed]:
             follower = gate.leave()
             if follower is not None:
-                follower.gates_passed += 1
-                del follower.pool.at_gates[follower]
-                follower.pool.enter_gates_locked(follower)
-                touched[follower.pool] = None
+                touched[_passed_gate_locked(follower)] = None
         call.gates = ()
         return touched
 
     # ------------------------------------------------------------------ sizing
+
+    def set_cores_locked(self, cores: int, capacity: int) -> None:
+        """Let the policy go by another number of cores."""
+        self.limits = replace(self.limits, cores=cores, capacity=capacity)
+        self.sizing.set_limits(self.limits)
 
     def is_active(self) -> bool:
         """Tell whether a call is queued or runs."""
@@ -415,3 +422,18 @@ class Pool:
     def governed_running(self) -> int:
         """Return how many running calls count against the policy's size."""
         return self.admission.governed_running(self.busy, self.waiting)
+
+
+def resize_gate_locked(gate: WatchedGate, limit: int, most: int) -> list[Worker]:
+    """Let so many calls in at once from now on; return the workers to be started for those that waited."""
+    touched = {_passed_gate_locked(call): None for call in gate.resize(limit, most)}
+    return [worker for pool in touched for worker in pool.dispatch_locked()]
+
+
+def _passed_gate_locked(call: Call) -> Pool:
+    """Take a call that a gate has let in through the next ones; return its pool, whose queue has moved."""
+    pool = call.pool
+    call.gates_passed += 1
+    del pool.at_gates[call]
+    pool.enter_gates_locked(call)
+    return pool

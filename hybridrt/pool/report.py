@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
 from hybridrt.placements import PlacementStatistics
 from hybridrt.pool.lock import patiently
-from hybridrt.values import FunctionStatistics, RunningCall, Statistics
+from hybridrt.values import FunctionStatistics, HostStatistics, RunningCall, Statistics
 
 if TYPE_CHECKING:
     from hybridrt.pool.call import Call
@@ -77,6 +77,11 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
         "governor_error": interpreter.governor.error,
         "governor_failures": interpreter.governor.failures,
         "shield": pool.shield.statistics_locked(),
+        "host": HostStatistics(
+            cores=interpreter.cores,
+            memory_limit=interpreter.memory.limit,
+            memory_share=interpreter.memory.share,
+        ),
     }
 
 

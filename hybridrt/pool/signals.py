@@ -67,7 +67,7 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
         beta_certified=blocked / asked_wall if asked_wall else None,
         gil_share=taken / wakes if wakes else None,
         knee=_knee(pool.interpreter, [call.profile for _, call in lane]),
-        memory=pool.governor.memory,
+        memory=pool.interpreter.memory.share,
     )
     return window, sums
 

@@ -54,6 +54,11 @@ class Sizing:
             )
         )
 
+    def set_limits(self, limits: Limits) -> None:
+        """Decide within other bounds from now on; the log begins anew, since it is replayed within one."""
+        self._limits = limits
+        self._log.clear()
+
     def close_window(self, pool: Pool, now_ns: int) -> bool:
         """Decide if a window is over; return whether the size changed."""
         seconds = (now_ns - self._opened_ns) / 1e9

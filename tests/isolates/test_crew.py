@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
 from hybridrt.loop.isolated import isolated_call
 from hybridrt.loop.port import Port
+from hybridrt.measure.host import Memory
 from hybridrt.pool.isolates import carrier, crew
 from hybridrt.pool.isolates.child import VALUE
 from hybridrt.pool.isolates.crew import Crew
@@ -118,24 +120,61 @@ def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(le
 
 
 def test_short_memory_leaves_room_for_one_isolate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "memory_share", lambda: 1.0)
+    monkeypatch.setattr(crew.shared, "memory", Memory(limit=1 << 40, given=1 << 40, share=1.0))
     assert Crew(WorkerProcess, "processes").gate.limit == 1
 
 
-def test_where_nobody_can_tell_what_memory_is_free_isolates_may_take_a_part_of_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(crew, "memory_share", lambda: None)
-    monkeypatch.setattr(crew, "memory_limit", lambda: 2 * int(WorkerProcess.MEMORY / crew.MEMORY_SHARE))
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    """A host of eight cores whose memory has room for two processes."""
+    limit = 2 * int(WorkerProcess.MEMORY / crew.MEMORY_SHARE)
+    memory = Memory(limit=limit, given=limit, share=0.0)
     monkeypatch.setattr(crew.shared, "cores", 8)
+    monkeypatch.setattr(crew.shared, "memory", memory)
+    return memory
+
+
+def test_where_nobody_can_tell_what_memory_is_free_isolates_may_take_a_part_of_all(
+    room_for_two: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew.shared, "memory", replace(room_for_two, share=None))
     assert Crew(WorkerProcess, "processes").gate.limit == 2
 
 
 def test_the_cores_limit_the_isolates(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "memory_share", lambda: 0.0)
-    monkeypatch.setattr(crew, "memory_limit", lambda: 1 << 50)
+    monkeypatch.setattr(crew.shared, "memory", Memory(limit=1 << 50, given=1 << 50, share=0.0))
     monkeypatch.setattr(crew.shared, "cores", 3)
     assert Crew(WorkerProcess, "processes").gate.limit == 3
+
+
+def test_a_look_at_the_host_lets_more_or_fewer_calls_in(
+    room_for_two: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = Crew(WorkerProcess, "processes")
+    assert tested.gate.limit == 2
+    monkeypatch.setattr(crew.shared, "memory", replace(room_for_two, limit=2 * room_for_two.limit))
+    tested.adapt()
+    assert tested.gate.limit == 4
+    monkeypatch.setattr(crew.shared, "memory", replace(room_for_two, share=0.99))
+    tested.adapt()
+    assert tested.gate.limit == 1
+
+
+def test_the_memory_that_isolates_have_taken_does_not_count_against_them(
+    room_for_two: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = Crew(WorkerProcess, "processes")
+    used = 2 * WorkerProcess.MEMORY / room_for_two.limit
+    monkeypatch.setattr(crew.shared, "memory", replace(room_for_two, share=used))
+    monkeypatch.setattr(tested, "isolates", lambda: (None, None))
+    assert tested.gate.limit == 2
+
+
+def test_a_number_that_was_given_stays(room_for_two: Memory) -> None:
+    tested = Crew(WorkerProcess, "processes", most=5)
+    assert tested.gate.limit == 5
+    tested.adapt()
+    assert tested.gate.limit == 5
 
 
 def test_stopping_a_call_that_has_ended_leaves_its_isolate_to_the_next_one(lending: Crew) -> None:
@@ -319,7 +358,7 @@ def test_where_memory_is_short_a_call_keeps_its_interpreter(monkeypatch: pytest.
     from hybridrt.pool.isolates import subinterpreter
 
     isolate = SubInterpreter()
-    monkeypatch.setattr(subinterpreter, "memory_share", lambda: 1.0)
+    monkeypatch.setattr(subinterpreter.shared, "memory", Memory(limit=1 << 40, given=1 << 40, share=1.0))
     isolate.kill()
     assert isolate.run(pack((tuple(refer(far.add)), (1,), {}))).value == 2
     isolate.ask_to_leave()

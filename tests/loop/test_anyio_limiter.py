@@ -14,6 +14,7 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
+import psutil
 import pytest
 
 from hybridrt import LimiterStatistics, Reason, Runtime
@@ -148,6 +149,30 @@ async def test_it_grows_no_further_than_the_runtimes_own_threads() -> None:
         await inside(gate, 10)
         await beats.seconds(1.0)
         assert (figures(runtime).total, gate.is_empty()) == (50, True)
+        gate.release()
+        await asyncio.gather(*tasks)
+
+
+async def test_it_does_not_grow_while_memory_is_short() -> None:
+    used = psutil.Process().memory_info().rss
+    async with Runtime(memory_max=used, max_workers=256, min_workers=200) as runtime, Gate() as gate:
+        beats = Beats(runtime)
+        tasks = crowd(gate, 100)
+        await inside(gate, FOUND)
+        await beats.seconds(0.02)
+        await eventually(lambda: runtime.statistics().host.memory_limit == used)
+        await beats.seconds(2.0)
+        assert (figures(runtime).total, figures(runtime).decisions[-1].reason) == (FOUND, Reason.MEMORY)
+        gate.release()
+        await asyncio.gather(*tasks)
+    async with Runtime() as runtime, Gate() as gate:
+        beats = Beats(runtime)
+        tasks = crowd(gate, 100)
+        await inside(gate, FOUND)
+        await beats.seconds(0.02)
+        await eventually(lambda: runtime.statistics().host.memory_limit > used)
+        await beats.seconds(2.0)
+        await inside(gate, 60)
         gate.release()
         await asyncio.gather(*tasks)
 

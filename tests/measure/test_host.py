@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,7 @@ from hybridrt.measure.host import (
     UNKNOWN_MEMORY,
     cpu_quota,
     gil_enabled,
-    memory_limit,
-    memory_share,
+    read_memory,
     usable_cores,
 )
 
@@ -50,7 +50,7 @@ def v1(quota: str, period: str) -> Files:
         pytest.param(v1("-1\n", "100000\n"), None, id="v1 without a quota"),
         pytest.param(v1("150000\n", "100000\n"), 1.5, id="v1, one and a half"),
         pytest.param({"cpu/cpu.cfs_quota_us": "150000\n"}, None, id="v1 without a period"),
-        pytest.param({"cpu.max": "100000 100000", **v1("50000", "100000")}, 1.0, id="v2 before v1"),
+        pytest.param({"cpu.max": "100000 100000", **v1("50000", "100000")}, 0.5, id="the least of v2 and v1"),
     ],
 )
 def test_the_cpu_quota_is_read_in_cores_or_absent(tmp_path: Path, files: Files, quota: float | None) -> None:
@@ -114,7 +114,9 @@ def test_without_affinity_the_cores_of_the_host_count(
             {"memory/memory.limit_in_bytes": "9223372036854771712\n"}, None, id="v1 without a limit"
         ),
         pytest.param(
-            {"memory.max": "1048576", "memory/memory.limit_in_bytes": "5"}, 1 << 20, id="v2 before v1"
+            {"memory.max": "1048576", "memory/memory.limit_in_bytes": "524288"},
+            1 << 19,
+            id="the least of v2 and v1",
         ),
         pytest.param({"memory.max": "lots"}, None, id="no number"),
     ],
@@ -123,12 +125,119 @@ def test_the_memory_limit_is_the_groups_or_the_memory_of_the_host(
     tmp_path: Path, files: Files, limit: int | None
 ) -> None:
     expected = psutil.virtual_memory().total if limit is None else limit
-    assert memory_limit(cgroup(tmp_path, files)) == expected
+    assert read_memory(cgroups=cgroup(tmp_path, files)).limit == expected
 
 
 def test_this_host_has_a_core_and_memory() -> None:
     assert 1 <= usable_cores() <= (os.cpu_count() or 1)
-    assert memory_limit() > 0
+    assert read_memory().limit > 0
+
+
+# ---------------------------------------------------------------------- groups within groups
+
+
+def test_the_least_quota_and_limit_of_the_group_and_those_above_it_count(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/pod/container/service\n")
+    tree = cgroup(
+        tmp_path / "tree",
+        {
+            "pod/cpu.max": "200000 100000",
+            "pod/memory.max": "1048576",
+            "pod/container/cpu.max": "150000 100000",
+            "pod/container/memory.max": "max",
+            "pod/container/service/cpu.max": "max 100000",
+            "pod/container/service/memory.max": "2097152",
+            "pod/other/cpu.max": "50000 100000",
+            "pod/other/memory.max": "4096",
+        },
+    )
+    assert cpu_quota(tree, own) == 1.5
+    assert read_memory(cgroups=tree, own=own).limit == 1 << 20
+
+
+def test_of_version_1_each_controller_has_groups_of_its_own(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("4:memory:/jobs/one\n3:cpu,cpuacct:/jobs\n1:name=systemd:/jobs/two\n0::/\n")
+    tree = cgroup(
+        tmp_path / "tree",
+        {
+            "cpu/jobs/cpu.cfs_quota_us": "50000",
+            "cpu/jobs/cpu.cfs_period_us": "100000",
+            "cpu/jobs/one/cpu.cfs_quota_us": "1000",
+            "cpu/jobs/one/cpu.cfs_period_us": "100000",
+            "memory/jobs/one/memory.limit_in_bytes": "2097152",
+            "memory/jobs/two/memory.limit_in_bytes": "4096",
+        },
+    )
+    assert cpu_quota(tree, own) == 0.5
+    assert read_memory(cgroups=tree, own=own).limit == 2 << 20
+
+
+def test_in_a_container_that_sees_only_its_own_groups_the_top_of_them_counts(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    tree = cgroup(tmp_path / "tree", {"cpu.max": "50000 100000", "memory.max": "1048576"})
+    for path in ("/", "/docker/4f5e", "/../../system.slice"):
+        own.write_text(f"0::{path}\n")
+        assert cpu_quota(tree, own) == 0.5
+        assert read_memory(cgroups=tree, own=own).limit == 1 << 20
+
+
+def test_the_memory_in_use_is_that_of_the_group_nearest_to_its_limit(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/pod/container\n")
+    tree = cgroup(
+        tmp_path / "tree",
+        {
+            "pod/memory.max": "4194304",
+            "pod/memory.current": "4100000",
+            "pod/container/memory.max": "1048576",
+            "pod/container/memory.current": "4096",
+        },
+    )
+    memory = read_memory(cgroups=tree, own=own)
+    assert memory.limit == 1 << 20
+    assert memory.share == pytest.approx(4100000 / 4194304)
+
+
+def test_what_is_read_anew_is_what_the_files_say_by_then(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/service\n")
+    tree = cgroup(tmp_path / "tree", {"service/cpu.max": "max 100000", "service/memory.max": "max"})
+    assert cpu_quota(tree, own) is None
+    cgroup(tree, {"service/cpu.max": "100000 100000", "service/memory.max": "1048576"})
+    assert cpu_quota(tree, own) == 1.0
+    assert read_memory(cgroups=tree, own=own).limit == 1 << 20
+
+
+def test_a_list_of_groups_that_makes_no_sense_leaves_the_top(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    tree = cgroup(tmp_path / "tree", {"cpu.max": "50000 100000"})
+    for text in ("", "nonsense\n", "0:\n\n"):
+        own.write_text(text)
+        assert cpu_quota(tree, own) == 0.5
+    own.unlink()
+    assert cpu_quota(tree, own) == 0.5
+
+
+# ---------------------------------------------------------------------- a budget of one's own
+
+
+def test_a_budget_counts_what_the_process_and_its_children_have(tmp_path: Path) -> None:
+    resident = psutil.Process().memory_info().rss
+    memory = read_memory(2 * resident, cgroups=tmp_path)
+    assert memory.limit == 2 * resident
+    assert memory.share is not None
+    assert 0.3 < memory.share < 1.0
+    twice = read_memory(2 * resident, [os.getpid()], cgroups=tmp_path)
+    assert twice.share is not None
+    assert twice.share > 1.5 * memory.share
+
+
+def test_a_child_that_is_gone_has_no_memory(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert read_memory(1 << 40, [child.pid], cgroups=tmp_path).share is not None
 
 
 # ---------------------------------------------------------------------- what cannot be read
@@ -159,35 +268,35 @@ def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_memory_in_use_is_that_of_the_scarcer_of_host_and_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert 0.0 < (memory_share(tmp_path) or 0.0) < 1.0
+    assert 0.0 < (read_memory(cgroups=tmp_path).share or 0.0) < 1.0
     cgroup(tmp_path, HALF_USED)
     for available, share in ((0.9, 0.5), (0.1, 0.9)):
         memory = type("Memory", (), {"total": 1 << 30, "available": available * (1 << 30)})
         monkeypatch.setattr(psutil, "virtual_memory", memory)
-        assert memory_share(tmp_path) == pytest.approx(share)
+        assert read_memory(cgroups=tmp_path).share == pytest.approx(share)
 
 
 @pytest.mark.usefixtures("unread")
 def test_a_memory_in_use_that_cannot_be_read_is_absent_and_that_of_the_group_counts_alone(
     tmp_path: Path,
 ) -> None:
-    assert memory_share(tmp_path) is None
-    assert memory_share(cgroup(tmp_path, HALF_USED)) == 0.5
+    assert read_memory(cgroups=tmp_path).share is None
+    assert read_memory(cgroups=cgroup(tmp_path, HALF_USED)).share == 0.5
 
 
 def test_without_psutil_as_in_a_sub_interpreter_the_memory_in_use_is_absent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(host, "HAS_PSUTIL", False)
-    assert memory_share(tmp_path) is None
+    assert read_memory(cgroups=tmp_path).share is None
 
 
 @pytest.mark.usefixtures("unread")
 @pytest.mark.skipif(not hasattr(os, "sysconf"), reason="needs POSIX")
 def test_where_no_file_tells_the_memory_of_the_host_the_kernel_does(tmp_path: Path) -> None:
     expected = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory_limit(tmp_path) == expected
-    assert memory_limit(cgroup(tmp_path, HALF_USED)) == 1 << 20
+    assert read_memory(cgroups=tmp_path).limit == expected
+    assert read_memory(cgroups=cgroup(tmp_path, HALF_USED)).limit == 1 << 20
 
 
 @pytest.mark.usefixtures("unread")
@@ -203,9 +312,9 @@ def test_where_nobody_tells_the_memory_of_the_host_the_limit_is_a_number_all_the
         return 4096 if name == "SC_PAGE_SIZE" else answer(name)
 
     monkeypatch.setattr(os, "sysconf", ask, raising=False)
-    assert memory_limit(tmp_path) == UNKNOWN_MEMORY
+    assert read_memory(cgroups=tmp_path).limit == UNKNOWN_MEMORY
     monkeypatch.delattr(os, "sysconf")
-    assert memory_limit(tmp_path) == UNKNOWN_MEMORY
+    assert read_memory(cgroups=tmp_path).limit == UNKNOWN_MEMORY
 
 
 # ---------------------------------------------------------------------- the GIL

@@ -120,6 +120,7 @@ def make_pool(
     queue_max: int | None = None,
     hooks: Hooks | None = None,
     initializer: Callable[..., Any] | None = None,
+    memory_max: int | None = None,
 ) -> Pool:
     """Return a pool of a private interpreter, built as the executor builds its own."""
     admission: Admission = LaneAdmission(interpreter.permits) if lanes else FifoAdmission()
@@ -142,6 +143,7 @@ def make_pool(
             initializer=initializer,
         ),
         hooks=HookRunner(hooks),
+        memory_max=memory_max,
     )
 
 

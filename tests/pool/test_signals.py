@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.measure import host
+from hybridrt.measure.host import Memory
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
@@ -45,7 +46,7 @@ def look(stage: Stage, seconds: float = 1.0, before: Sums | None = None) -> tupl
 def test_an_idle_pool_has_nothing_to_show_and_makes_nothing_up() -> None:
     window, _ = look(Stage())
     assert (window.queued, window.running, window.completed, window.busy) == (0, 0, 0, 0.0)
-    assert window.beta_certified is window.gil_share is window.knee is window.memory is None
+    assert window.beta_certified is window.gil_share is window.knee is None
 
 
 @pytest.mark.parametrize("lanes", [True, False])
@@ -201,7 +202,7 @@ def test_the_memory_in_use_is_looked_at_every_two_seconds_unless_the_gil_is_want
     stage = Stage()
     stage.step(MS)
     assert 0.0 < (look(stage)[0].memory or 0.0) < 1.0
-    stage.interpreter.governor.memory = 2.0
+    stage.interpreter.memory = Memory(limit=1, given=1, share=2.0)
     stage.step(1998 * MS)
     assert look(stage)[0].memory == 2.0
     stage.step(30 * MS, prompt=False)
@@ -217,7 +218,7 @@ def test_a_memory_in_use_that_cannot_be_read_is_absent_and_ends_nothing(
         raise OSError(errno.EMFILE, "Too many open files")
 
     monkeypatch.setattr(psutil, "virtual_memory", fail)
-    monkeypatch.setattr(host, "_words", lambda _: [])
+    monkeypatch.setattr(host, "_lines", lambda _: [])
     stage = Stage()
     stage.step(MS)
     assert look(stage)[0].memory is None

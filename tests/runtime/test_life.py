@@ -17,8 +17,9 @@ import psutil
 import pytest
 
 import hybridrt
-from hybridrt import Runtime, RuntimeClosedError, offload
+from hybridrt import Reason, Runtime, RuntimeClosedError, offload
 from hybridrt.measure import host
+from hybridrt.pool.interpreter import shared
 from tests.loop.support import Gate, eventually, hold, sole_worker, turns
 
 
@@ -278,8 +279,40 @@ def test_more_threads_may_stay_than_the_default_limit_has() -> None:
     assert Runtime(min_workers=300).statistics().max_workers == 300
 
 
-def test_a_memory_budget_lowers_the_number_of_threads() -> None:
-    assert Runtime(memory_max=40 << 20).statistics().max_workers == 10
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        ({}, 10),
+        ({"max_workers": 64}, 10),
+        ({"max_workers": 8}, 8),
+        ({"max_workers": 1}, 1),
+        ({"max_workers": 64, "min_workers": 12}, 12),
+    ],
+)
+def test_a_memory_budget_lowers_the_number_of_threads(options: dict[str, int], threads: int) -> None:
+    assert Runtime(memory_max=40 << 20, **options).statistics().max_workers == threads  # type: ignore[arg-type]
+
+
+def test_the_budget_of_one_runtime_does_not_lower_the_number_of_threads_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared, "memory", host.Memory(limit=40 << 20, given=1 << 40, share=0.5))
+    assert Runtime().statistics().max_workers == 256
+
+
+async def test_a_memory_budget_that_is_used_up_keeps_threads_from_being_added() -> None:
+    """Forty calls that wait would have a thread each within half a second."""
+    used = psutil.Process().memory_info().rss
+    async with Runtime(max_workers=64, memory_max=used) as runtime, Gate() as gate:
+        tasks = [asyncio.ensure_future(runtime.offload(gate)) for _ in range(40)]
+        await eventually(lambda: runtime.statistics().decisions[-1].reason is Reason.MEMORY)
+        host = runtime.statistics().host
+        assert host is not None
+        assert (host.memory_limit, host.cores) == (used, shared.cores)
+        assert host.memory_share is not None
+        assert host.memory_share >= 0.9
+        gate.release()
+        await asyncio.gather(*tasks)
 
 
 def test_a_runtime_can_be_made_where_the_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,5 +321,6 @@ def test_a_runtime_can_be_made_where_the_memory_cannot_be_read(monkeypatch: pyte
 
     monkeypatch.setattr(psutil, "virtual_memory", fail)
     monkeypatch.setattr(os, "sysconf", fail, raising=False)
-    monkeypatch.setattr(host, "_words", lambda _: [])
+    monkeypatch.setattr(host, "_lines", lambda _: [])
+    monkeypatch.setattr(shared, "memory", host.read_memory())
     assert Runtime().statistics().max_workers == 256

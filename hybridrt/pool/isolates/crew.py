@@ -21,14 +21,14 @@ import time
 from weakref import WeakSet
 
 from hybridrt.errors import IsolateStartError
-from hybridrt.measure.host import memory_limit, memory_share
 from hybridrt.pool.gates import WatchedGate
+from hybridrt.pool.governor import start
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.process import WorkerProcess
 from hybridrt.pool.isolates.subinterpreter import AVAILABLE, SubInterpreter
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.pool import Pool, resize_gate_locked
 
 __all__ = ["Crew", "close_isolates", "interpreters", "processes", "used_by"]
 
@@ -83,18 +83,39 @@ class Crew:
     def _make_gate(self) -> WatchedGate:
         with self._lock:
             if self._gate is None:
-                limit = self._most or self._affordable(shared.cores)
-                # Isolates that never end must not keep the others from theirs; the memory counts, though.
-                most = self._most or self._affordable(2 * limit)
+                limit, most = self._limits()
                 self._gate = WatchedGate(limit, self._name, most=most)
                 shared.gates.append(self._gate)
             return self._gate
 
+    def _limits(self) -> tuple[int, int]:
+        """Return how many calls the gate lets in at once, and how many if none has come in for too long.
+
+        Isolates that never end must not keep the others from theirs; the memory counts, though.
+        """
+        limit = self._most or self._affordable(shared.cores)
+        return limit, self._most or self._affordable(2 * limit)
+
     def _affordable(self, wanted: int) -> int:
-        budget, used = memory_limit() * MEMORY_SHARE, memory_share()
-        if used is not None:
-            budget *= 1.0 - used
-        return max(1, min(wanted, int(budget / self._make.MEMORY)))
+        """Return how many isolates the memory allows, those that there are included."""
+        memory, each = shared.memory, self._make.MEMORY
+        budget = float(memory.limit)
+        if memory.share is not None:
+            budget = max(0.0, 1.0 - memory.share) * budget + each * len(self.isolates())
+        return max(1, min(wanted, int(budget * MEMORY_SHARE / each)))
+
+    def adapt(self) -> None:
+        """Let in as many calls at once as cores and memory allow by now."""
+        gate = self._gate
+        if gate is None or (gate.limit, gate.most) == (limits := self._limits()):
+            return
+        with patiently(shared.lock):
+            hired = resize_gate_locked(gate, *limits)
+        start(hired)
+
+    def process_ids(self) -> list[int]:
+        """Return the ids of the processes that its isolates are."""
+        return [isolate.pid for isolate in self.isolates() if isinstance(isolate, WorkerProcess)]
 
     def isolates(self) -> tuple[Isolate, ...]:
         """Return all isolates, idle and lent."""
@@ -215,6 +236,8 @@ class Crew:
 processes = Crew(WorkerProcess, "processes")
 interpreters = Crew(SubInterpreter, "interpreters") if AVAILABLE else None
 _crews = [crew for crew in (processes, interpreters) if crew is not None]
+shared.children.append(processes.process_ids)
+shared.host_seen += [crew.adapt for crew in _crews]
 _users: WeakSet[Pool] = WeakSet()
 
 

@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from hybridrt.control.veto import MEMORY
-from hybridrt.measure.host import memory_share
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.isolates.isolate import LEAVING, Isolate, program
 
 if sys.version_info >= (3, 14):
@@ -61,7 +61,7 @@ class SubInterpreter(Isolate):
 
         Where memory is short nothing happens: the call keeps its worker and its place until it ends.
         """
-        used = memory_share()
+        used = shared.memory.share
         if used is None or used < MEMORY:
             self._killed = True
             self.wire.cut()
