@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS
 from benchmarks.quoting import calls, places, sizes
-from benchmarks.quoting.reports import Reports
+from benchmarks.quoting.reports import Reports, sources
 
 __all__ = ["BLOCKS", "DOCUMENTS", "MARKED", "filled", "stale"]
 
@@ -26,6 +26,7 @@ BLOCKS: Mapping[str, Callable[[Reports], str]] = {
     **calls.BLOCKS,
     **places.BLOCKS,
     **sizes.BLOCKS,
+    "which code was measured": sources,
 }
 """What makes the text of a block, by its name."""
 

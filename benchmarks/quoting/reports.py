@@ -8,11 +8,28 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.figures import table
+from benchmarks.harness import origin
 from benchmarks.loads.figures import Findings
 from benchmarks.loads.plan import LOADS
 from benchmarks.loads.store import read
 
-__all__ = ["Reports", "between", "machine", "paragraph"]
+__all__ = ["QUOTED", "Reports", "between", "machine", "paragraph", "sources"]
+
+QUOTED = (
+    "cost-py3.11",
+    "dispatch-py3.11",
+    "echo-py3.11",
+    "inline-py3.11",
+    "isolates-py3.11",
+    "isolates-py3.14",
+    "loads-py3.11",
+    "lost_workers-py3.11",
+    "measuring-py3.11",
+    "mixed-py3.11",
+    "placement-py3.11",
+)
+"""The reports that blocks are made of."""
 
 _WIDTH = 120
 
@@ -23,9 +40,16 @@ class Reports:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[str, Mapping[str, Any]] = {}
+        self._loads: dict[str, Mapping[str, Findings]] = {}
 
     def __call__(self, name: str) -> Mapping[str, Any]:
-        """Return the JSON of a report."""
+        """Return the JSON of a report.
+
+        Raises:
+            KeyError: It is not among the reports that are named as quoted.
+        """
+        if name not in QUOTED:
+            raise KeyError(name)
         if name not in self._read:
             text = (self._folder / f"{name}.json").read_text(encoding="utf-8")
             self._read[name] = json.loads(text)
@@ -33,9 +57,10 @@ class Reports:
 
     def loads(self, name: str) -> Mapping[str, Findings]:
         """Return the findings of each load, in the order of the plan."""
-        if name not in self._read:
-            self._read[name] = read(self._folder / name)
-        return {load.name: self._read[name][load.name] for load in LOADS if load.name in self._read[name]}
+        if name not in self._loads:
+            found = read(self._folder / name)
+            self._loads[name] = {load.name: found[load.name] for load in LOADS if load.name in found}
+        return self._loads[name]
 
 
 def between(values: Iterable[float], digits: int = 2) -> str:
@@ -55,3 +80,12 @@ def machine(report: Mapping[str, Any]) -> str:
     facts = report["facts"]
     where = f"a shared machine of {facts['usable_cpus']} cores, {facts['python']}"
     return f"medians of {report['repetitions']} fresh processes, {where}"
+
+
+def sources(reports: Reports) -> str:
+    """Return the quoted reports as a table: when each was made, and of which code."""
+    rows = []
+    for name in QUOTED:
+        facts = reports(name)["facts"]
+        rows.append((f"[{name}](../benchmarks/results/{name}.md)", facts["date"], origin(facts)))
+    return table(("report", "date", "code"), rows)
