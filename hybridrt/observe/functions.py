@@ -25,10 +25,20 @@ from operator import attrgetter
 from typing import Any
 
 from hybridrt.observe.gil_class import GilLedger, evidence_of, gil_class
+from hybridrt.observe.native import NativeLedger
 from hybridrt.observe.overlap import OverlapTrial
 from hybridrt.values import FunctionStatistics, Kind
 
-__all__ = ["LONG_NS", "SETTLED", "SLEEPS_NS", "Copied", "Profile", "blocking_ratio", "copy_of", "summary_of"]
+__all__ = [
+    "LONG_NS",
+    "SETTLED",
+    "SLEEPS_NS",
+    "Copied",
+    "Profile",
+    "blocking_ratio",
+    "copy_of",
+    "summary_of",
+]
 
 LONG_NS = 20_000_000
 """A call that computes for longer is long: four of CPython's default switch intervals."""
@@ -81,9 +91,9 @@ class Profile:
         "alone_at", "alone_patience", "batch", "blocked_calls", "blocked_low", "blocked_previous",
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
         "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gil", "key", "kind",
-        "name", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns", "resolves",
-        "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before", "wall_ns",
-        "was_still",
+        "name", "native", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns",
+        "resolves", "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before",
+        "wall_ns", "was_still",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
@@ -116,6 +126,7 @@ class Profile:
         self.was_still = False
         """Some running call was seen to wait, whatever it did before."""
         self.gil = GilLedger()
+        self.native = NativeLedger()
         self.parallel: float | None = None
         """CPU seconds per second that several calls at once got; None before they were tried."""
         self.parallel_sums = (0, 0)
@@ -231,6 +242,8 @@ class Profile:
         seen, self.seen_waiting = self.seen_waiting, 0
         if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
             wait = max(wait, wall_mean - cpu_mean)  # some calls return at once, but those seen did wait
+        elif self.native.drives and self.kind is not Kind.WAITING and 4 * seen < calls:
+            wait = 0.0  # they let native threads compute for them, or lacked those of another call
         self.cpu_mean_ns, self.wait_mean_ns = int(cpu_mean), int(wait)
         if wait >= WAITING_NS and wait >= share * (wait + cpu_mean) and not self._is_early(cpu_mean):
             return Kind.WAITING

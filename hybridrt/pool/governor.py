@@ -29,7 +29,8 @@ from hybridrt.pool.governing import (
     relieve_gate_locked,
 )
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, sample_pool
+from hybridrt.pool.native import NativeWork
+from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, note_native, sample_pool
 from hybridrt.pool.thrift import Thrift
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Governor:
         self._thread: threading.Thread | None = None
         self._gil = GilProbe()
         self._host_due_ns = 0
+        self.native = NativeWork()
         self._stopping = False
         self._nap_ns = TICK_NS
         self._due_ns = _NEVER_NS
@@ -293,6 +295,8 @@ class Governor:
         self.process_cpu_ns = process_cpu_ns
         hired: list[Worker] = []
         look = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
+        native = self.native.read(now_ns, prompt=prompt)
+        look.native = self.native.beyond_background(*native)
         cores = self._look_at_host(look)
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
@@ -304,6 +308,7 @@ class Governor:
             for pool in pools:
                 changed |= sample_pool(pool, look, hired)
             note_gil(look, self.interpreter.clock.wall_ns)
+            note_native(look)
             # A step that comes late has not looked, which does not mean that nothing has started.
             before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns
             for pool in pools:
@@ -317,6 +322,8 @@ class Governor:
             longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.starved else REST_NS
             self._learns = any(is_to_be_learned(profile) for profile in look.holders)
         self._was_prompt = prompt
+        if not active:
+            self.native.rested(*native)
         start(hired)
         for call in spilled:
             call.refuse(no_isolate_free())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hybridrt.pool.pool import Pool
     from hybridrt.pool.worker import Worker
 
-__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "is_to_be_learned", "note_gil", "sample_pool"]
+__all__ = ["FIRST_LOOK_NS", "Look", "Sample", "is_to_be_learned", "note_gil", "note_native", "sample_pool"]
 
 FIRST_LOOK_NS = 2_000_000
 """Age of a call at the first look: shorter calls need no sampler, their profile knows them."""
@@ -43,6 +43,9 @@ BRIEF_BATCH = int(BATCH_NS / (LOWEST * 1e9))
 """Length of a function's batches from which one call ends within the shortest switch interval."""
 _YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
+_OWN_SHARE = 0.1
+"""Share of its age that the first call of a function has computed if it works with native threads. Not
+measured."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +64,7 @@ class Look:
         busy: Calls found to have computed until now, filled in by the looks.
         holders: Functions whose calls hold a permit, filled in by the looks.
         brief: All running calls end within the shortest switch interval; made False by the looks.
+        native: CPU time of native threads since the step before, less what they use in the background.
         asks: How often the kernel's files may still be read.
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
@@ -79,6 +83,7 @@ class Look:
     busy: dict[Worker, Call] = field(default_factory=dict)
     holders: set[Profile] = field(default_factory=set)
     brief: bool = True
+    native: int = 0
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
@@ -223,6 +228,13 @@ def note_gil(look: Look, now: Callable[[], int]) -> None:
             profile.gil.saw_taken(look.delay, look.switch_interval)
 
 
+def note_native(look: Look) -> None:
+    """Tell what native threads compute beside calls of one function, where no others compute."""
+    if len(look.holders) == 1:
+        (profile,) = look.holders
+        profile.native.saw(look.native, max(0, look.process_cpu - look.native))
+
+
 def _computing_now(busy: dict[Worker, Call], now: Callable[[], int]) -> list[Call]:
     """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
     begun, before = now(), {worker: worker.cpu_so_far() or 0 for worker in busy}
@@ -267,9 +279,27 @@ def _judge(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> tupl
         if not look.asks:
             return Verdict.UNSURE, reading
         look.asks -= 1
-        if worker.probe.is_runnable():
-            return Verdict.UNSURE, reading  # it would compute, had it a core
+        # It would compute, had it a core; or others compute for it.
+        if worker.probe.is_runnable() or _is_held_up(worker, sample, look):
+            return Verdict.UNSURE, reading
     return verdict, reading
+
+
+def _is_held_up(worker: Worker, sample: Sample, look: Look) -> bool:
+    """Tell whether a still call lets native threads compute for it, or lacks those of another call."""
+    call = worker.call
+    if call is None or call.profile.kind is Kind.WAITING:
+        return False
+    profile, computes = call.profile, 4 * look.native >= look.process_cpu > 0
+    if profile.kind is Kind.UNKNOWN:
+        used = 0 if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns
+        return computes and used >= _OWN_SHARE * (look.now - call.started_ns)
+    return profile.native.drives and (computes or _another_holds(worker, profile))
+
+
+def _another_holds(worker: Worker, profile: Profile) -> bool:
+    others = (other for other in worker.pool.crew.workers if other is not worker and other.permit)
+    return any(call.profile is profile for other in others if (call := other.call) is not None)
 
 
 def _read(worker: Worker, sample: Sample, look: Look, *, matters: bool) -> Reading:

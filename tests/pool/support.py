@@ -16,6 +16,7 @@ from typing import Any
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import WorkerLostError
+from hybridrt.measure.native import NativeThreads
 from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
 from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import worker_left
@@ -25,6 +26,7 @@ from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.native import NativeWork
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.worker import Worker
 from hybridrt.testing import ManualClock
@@ -33,6 +35,7 @@ from hybridrt.values import Kind
 __all__ = [
     "DEADLINE",
     "MS",
+    "FakeNative",
     "FakeProbe",
     "Meeting",
     "Stage",
@@ -47,6 +50,20 @@ __all__ = [
 DEADLINE = 30.0
 """Seconds after which a test gives up on something that has to happen; never awaited when it passes."""
 MS = 0.001
+
+
+class FakeNative(NativeThreads):
+    """Native threads that have computed for as long as the test says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used_ns = 0
+
+    def find(self) -> None: ...
+
+    def spent_ns(self) -> int:
+        used, self.used_ns = self.used_ns, 0
+        return used
 
 
 class FakeProbe:
@@ -181,6 +198,8 @@ class Stage:
         self.clock = ManualClock()
         self.interpreter = Interpreter(self.clock, gil=self.gil, cores=self.cores)
         self.interpreter.governor.parked = False  # nobody rings: the test steps
+        self.native = FakeNative()
+        self.interpreter.governor.native = NativeWork(self.native)
         self.permits = self.interpreter.permits
         self.pool = self.add_pool(lanes=self.lanes, **self.options)
         self.calls: list[ThreadCall] = []
