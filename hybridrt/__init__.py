@@ -65,8 +65,9 @@ Order
     with `measure=False`, or HYBRIDRT_MEASURE=0 in the environment, in as many threads as the queue asks for.
 Cancelling
     Queued: the call is withdrawn in the same instant and never runs. Running: Python cannot stop a
-    thread; the await ends when the call ends, or at once with `abandon_on_cancel`. `check_cancelled()`
-    lets the function stop itself. A call of `run_in_executor` ends its wait at once, as ever.
+    thread; the await ends when the call ends, or at once with `abandon_on_cancel=True`, as an option of the
+    function or of the `Runtime` for all that do not say. `check_cancelled()` lets the function stop
+    itself. A call of `run_in_executor` ends its wait at once, as ever.
 Timeouts
     `queue_timeout`: not started in time, removed, never runs. `timeout`: no result in time; a queued call
     is removed, a running one abandoned: its thread goes on, is counted, and is replaced below

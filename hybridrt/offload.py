@@ -297,7 +297,7 @@ def offload(
     queue_timeout: float | None = ...,
     limit: int | None = ...,
     lane: object = ...,
-    abandon_on_cancel: bool = ...,
+    abandon_on_cancel: bool | None = ...,
     isolation: Isolation = ...,
 ) -> Offloaded[P, R]: ...
 @overload
@@ -309,7 +309,7 @@ def offload(
     queue_timeout: float | None = ...,
     limit: int | None = ...,
     lane: object = ...,
-    abandon_on_cancel: bool = ...,
+    abandon_on_cancel: bool | None = ...,
     isolation: Isolation = ...,
 ) -> Callable[[Callable[P, R]], Offloaded[P, R]]: ...
 def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
@@ -324,6 +324,10 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     an isolate (another process, or a sub-interpreter) once that is measured to cost less than a thread,
     and in a thread otherwise. `explain(fn)` says where and why; `help(hybridrt)` has what each place means
     for context variables, cancelling, timeouts and exceptions.
+
+    Where `asyncio.to_thread` was before: `asyncio.wait_for`, `asyncio.timeout` and a cancelled request ended
+    the await at once there, and the thread went on. Here the await ends when the running call ends, unless
+    `abandon_on_cancel=True` is said here or to the `Runtime`.
 
     All times are in seconds. Inside a `Runtime` calls run on its executor, elsewhere on one private
     executor shared by all loops; the loop's default executor is left alone.
@@ -347,7 +351,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
         abandon_on_cancel: What cancelling does to a running call. False: the await ends when the
             call ends, then raises `CancelledError`. True: it raises at once and the call goes on
             unwatched, or is killed with its process. A queued call is removed at once and never runs,
-            either way.
+            either way. None: as the `Runtime` says, False where it does not.
         isolation: What an isolated call runs in. "auto": a sub-interpreter on Python 3.14 and later, unless
             an extension module refuses those, else a process. "process": a crash takes the process and
             nothing else. "interpreter": a crash there takes the whole program. CPython 3.14 can also crash at

@@ -44,14 +44,15 @@ class Options:
     queue_timeout: float | None = None
     limit: int | None = None
     lane: object = None
-    abandon_on_cancel: bool = False
+    abandon_on_cancel: bool | None = None
     isolation: Isolation = "auto"
 
     def __post_init__(self) -> None:
         check_choice("where", self.where, get_args(Where))
         check_choice("isolation", self.isolation, get_args(Isolation))
-        for name in ("pure", "abandon_on_cancel"):
-            check_flag(name, getattr(self, name))
+        check_flag("pure", self.pure)
+        if self.abandon_on_cancel is not None:
+            check_flag("abandon_on_cancel", self.abandon_on_cancel)
         for name in ("timeout", "queue_timeout"):
             check_seconds(name, getattr(self, name), optional=True)
         check_count("limit", self.limit, least=1, optional=True)
@@ -108,7 +109,7 @@ class Options:
             or self.queue_timeout is not None
             or self.limit is not None
             or self.lane is not None
-            or self.abandon_on_cancel
+            or self.abandon_on_cancel is not None
         )
 
 

@@ -68,6 +68,10 @@ class Runtime:
             `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`; awaited calls, those of
             `asyncio.to_thread` and `run_in_executor` among them, wait for space.
+        abandon_on_cancel: What cancelling does to a running call of an offloaded function that does not say
+            so itself. False: the await ends when the call ends. True: it ends at once and the call goes on
+            unwatched, as with `asyncio.to_thread`, so that `asyncio.wait_for` and `asyncio.timeout` keep
+            their time; the call keeps its thread until it ends.
         background_max: Background tasks at most.
         shutdown_timeout: Seconds that closing may take, 0 or more; tasks that do not heed their cancelling
             get a second more.
@@ -90,6 +94,7 @@ class Runtime:
         shield: bool = True,
         govern_anyio: bool = True,
         queue_max: int | None = 10_000,
+        abandon_on_cancel: bool = False,
         background_max: int = 1_000,
         shutdown_timeout: float = 30.0,
         memory_max: int | None = None,
@@ -101,9 +106,11 @@ class Runtime:
         check_count("background_max", background_max, least=1)
         check_seconds("shutdown_timeout", shutdown_timeout)
         check_flag("shield", shield)
+        check_flag("abandon_on_cancel", abandon_on_cancel)
         check_flag("govern_anyio", govern_anyio)
         self.loop_delay_target = loop_delay_target
         self.shield = shield
+        self.abandon_on_cancel = abandon_on_cancel
         self.govern_anyio = govern_anyio and may_govern_anyio()
         self.background_max = background_max
         self.shutdown_timeout = shutdown_timeout
@@ -163,7 +170,7 @@ class Runtime:
         self._state = "open"
         self._port = self._make_port(loop)
         self._draining = Draining(self._port)
-        set_port(loop, self._port)
+        set_port(loop, self._port, abandon_on_cancel=self.abandon_on_cancel)
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)

@@ -40,7 +40,7 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     quick = True
     patient = True
-    abandon_on_cancel = False
+    abandon_on_cancel: bool | None = None
     cancel_message: Any = None
     outlet: Outlet
 
@@ -72,7 +72,7 @@ class LoopCall(Call, asyncio.Future[Any]):
             if withdraw(self):
                 return super().cancel(msg)
             self.cancel_requested = True
-            if self.abandon_on_cancel and abandon(self):
+            if self._is_to_be_abandoned() and abandon(self):
                 return super().cancel(msg)
         except SelfWaitError:
             self.cancel_requested = True
@@ -131,6 +131,11 @@ class LoopCall(Call, asyncio.Future[Any]):
         else:
             self.cancel_requested = True
             self.set_exception(error)
+
+    def _is_to_be_abandoned(self) -> bool:
+        """Return True if cancelling ends the await while the call runs, as function or runtime say."""
+        asked = self.abandon_on_cancel
+        return self.outlet.abandon_on_cancel if asked is None else asked
 
     def drop_work(self) -> None:
         """Keep function and arguments: the future lives no longer than the await."""

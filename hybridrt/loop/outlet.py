@@ -57,7 +57,15 @@ class Outlet:
     """
 
     __slots__ = (
-        "_done", "_gathers", "_patience_ns", "_scheduled", "_settle", "_settled_at", "_timer", "loop",
+        "_done",
+        "_gathers",
+        "_patience_ns",
+        "_scheduled",
+        "_settle",
+        "_settled_at",
+        "_timer",
+        "abandon_on_cancel",
+        "loop",
         "recognisable",
     )  # fmt: skip
 
@@ -65,6 +73,8 @@ class Outlet:
         self.loop = loop
         self.recognisable = make_recognisable(loop)
         """Its `run_in_executor` can be told by its frame."""
+        self.abandon_on_cancel = False
+        """What cancelling does to a running call whose function does not say."""
         self._done: deque[Call] = deque()
         self._scheduled = self._gathers = False
         self._timer: asyncio.TimerHandle | None = None

@@ -84,9 +84,16 @@ def current_port() -> Port:
     return port
 
 
-def set_port(loop: asyncio.AbstractEventLoop, port: Port | None) -> None:
-    """Let the loop's calls go through `port`; None goes back to the private executor."""
+def set_port(loop: asyncio.AbstractEventLoop, port: Port | None, *, abandon_on_cancel: bool = False) -> None:
+    """Let the loop's calls go through `port`; None goes back to the private executor.
+
+    Args:
+        loop: The loop.
+        port: Its calls go through this one.
+        abandon_on_cancel: What cancelling does to a running call whose function does not say.
+    """
     forget_closed(_ports)
+    outlet_of(loop).abandon_on_cancel = abandon_on_cancel
     if port is None:
         _ports.pop(loop, None)
     else:

@@ -34,6 +34,7 @@ class Outlet(Protocol):
     """Where what ended waits for a loop."""
 
     loop: asyncio.AbstractEventLoop
+    abandon_on_cancel: bool
 
     def put(self, call: Call) -> None:
         """Hand over an ended call, from any thread."""

@@ -25,7 +25,7 @@ from hybridrt.trial.verdict import judge
 
 __all__ = ["Trial", "TrialRow", "trial"]
 
-_PLAIN = {"timeout": None, "queue_timeout": None, "limit": None, "lane": None, "abandon_on_cancel": False}
+_PLAIN = {"timeout": None, "queue_timeout": None, "limit": None, "lane": None, "abandon_on_cancel": None}
 """Options of an offloaded function that would get between the trial and its calls."""
 _PATIENCE = 1.0
 """Seconds that a running call has to end in after Ctrl-C."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridrt import Runtime, check_cancelled, offload
+from hybridrt import Runtime, check_cancelled, install, offload, run
 
 from .support import DEADLINE, Gate, eventually, hold, queued, sole_worker, turns
 
@@ -183,6 +183,73 @@ async def test_with_abandon_on_cancel_the_await_of_a_running_call_ends_at_once()
         gate.release()
         await eventually(lambda: runtime.statistics().abandoned_running == 0)
         assert runtime.statistics().abandoned == 1
+
+
+async def wait_in_vain(runtime: Runtime, fn: Any, gate: Gate) -> None:
+    """Await a call under a deadline that passes as soon as it runs."""
+
+    async def one() -> None:
+        async with asyncio.timeout(None) as deadline:
+            call = asyncio.ensure_future(runtime.offload(fn))
+            await gate.entered()
+            deadline.reschedule(0.0)
+            await call
+
+    with pytest.raises(TimeoutError):
+        await one()
+
+
+@pytest.mark.parametrize("options", [{}, {"limit": 1}, {"abandon_on_cancel": None}], ids=str)
+async def test_a_runtime_says_what_cancelling_does_where_the_function_does_not(
+    options: dict[str, Any],
+) -> None:
+    async with Runtime(abandon_on_cancel=True) as runtime, Gate() as gate:
+        await wait_in_vain(runtime, offload(gate, **options), gate)
+        assert runtime.statistics().abandoned_running == 1
+        await wait_in_vain(runtime, gate, gate)
+        assert runtime.statistics().abandoned_running == 2
+
+
+async def test_the_option_of_a_function_wins_over_the_runtimes() -> None:
+    for runtimes, own in ((True, False), (False, True)):
+        async with Runtime(abandon_on_cancel=runtimes) as runtime, Gate() as gate:
+            task = asyncio.ensure_future(runtime.offload(offload(gate, abandon_on_cancel=own)))
+            await gate.entered()
+            task.cancel()
+            await turns()
+            assert task.done() is own
+            gate.release()
+            await asyncio.wait({task})
+            assert task.cancelled()
+
+
+async def test_after_a_runtime_that_abandons_calls_are_waited_for_again() -> None:
+    async with Runtime(abandon_on_cancel=True):
+        pass
+    async with Gate() as gate:
+        task = asyncio.ensure_future(offload(gate)())
+        await gate.entered()
+        task.cancel()
+        await turns()
+        assert not task.done()
+        gate.release()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_run_and_install_take_it_too() -> None:
+    async def main() -> bool:
+        return Runtime.current().abandon_on_cancel
+
+    async def installed() -> bool:
+        runtime = install(abandon_on_cancel=True)
+        try:
+            return await main()
+        finally:
+            await runtime.aclose()
+
+    assert run(main(), abandon_on_cancel=True)
+    assert asyncio.run(installed())
 
 
 async def test_abandon_on_cancel_does_not_abandon_a_queued_call() -> None:
