@@ -27,6 +27,7 @@ BENCHMARKS = (
     "carrying",
     "placement",
     "lost_workers",
+    "interrupts",
     "simulator",
 )
 

@@ -9,9 +9,11 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 __all__ = ["run_on", "serve"]
+
+T = TypeVar("T")
 
 
 def serve(measure: Callable[..., Mapping[str, Any]]) -> None:
@@ -19,7 +21,7 @@ def serve(measure: Callable[..., Mapping[str, Any]]) -> None:
     print(json.dumps(measure(**json.loads(sys.argv[1]))), flush=True)
 
 
-def run_on(loop: str, main: Coroutine[Any, Any, Mapping[str, Any]]) -> Mapping[str, Any]:
+def run_on(loop: str, main: Coroutine[Any, Any, T]) -> T:
     """Run `main` on a new loop: `asyncio` or `uvloop`."""
     with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
         return runner.run(main)
