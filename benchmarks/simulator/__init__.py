@@ -34,7 +34,8 @@ _LIMITS = {
 }
 _NOTE = """\
 {count} random scenarios, of the seeds {seeds}: open and closed loads, bursts, mixes, downstream servers,
-with and without a GIL, constant to heavy-tailed times, good, noisy and missing signals. {tuned}
+with and without a GIL, constant to heavy-tailed times, good, noisy and missing signals.
+{tuned}
 
 Throughput 10 to 20 s after the start as a share of the optimum (analytic; no more than what static pools of
 three sizes reach with the same random times). Threads: live ones per thread of the knee. Seconds: to 90 % of
