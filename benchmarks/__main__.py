@@ -17,6 +17,7 @@ BENCHMARKS = (
     "measuring",
     "memory",
     "fairness",
+    "starts",
     "gil",
     "cost",
     "loads",

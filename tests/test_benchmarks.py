@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import starts
 from benchmarks.__main__ import main
 from benchmarks.children.dispatch import Meter, drive
 from benchmarks.fairness import times_alone
@@ -216,6 +217,25 @@ def test_a_short_call_gets_through_beside_endless_ones() -> None:
     arguments = {"pool": "hybridrt", "beside": "eight endless calls", "call": 0.002, "calls": 3}
     sample = spawn(Candidate(name="fairness", job="fairness", arguments=arguments))
     assert (len(sample["alone_ms"]), len(sample["beside_ms"]), sample["lost"]) == (3, 3, False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pool", ["stdlib", "hybridrt"])
+def test_the_start_of_a_call_of_every_kind_is_timed(pool: str) -> None:
+    arguments = {"pool": pool, "beside": ["a long known job", "short calls"], "times": 1}
+    found = spawn(Candidate(name="starts", job="starts", arguments=arguments))["seconds"]
+    assert set(found) == (set(starts.KINDS) if pool == "hybridrt" else set(starts.KINDS[:5]) | {"names"})
+    assert found["waiting"][0] is not None
+
+
+def test_a_call_that_never_started_is_no_figure_and_misses_its_target() -> None:
+    samples = [
+        {"seconds": {"long": [0.1, 0.4], "short": [0.2, None]}},
+        {"seconds": {"long": [0.3], "short": []}},
+    ]
+    assert starts._longest(samples) == {"long": 0.4, "short": None}
+    assert starts._target("starts", [0.4, None], 0.5).row()[-1] == "missed"
+    assert starts._target("starts", [0.4, 0.3], 0.5).row()[-1] == "held"
 
 
 def test_what_a_call_takes_is_told_in_times_of_it_alone_at_the_speed_of_that_moment() -> None:

@@ -88,7 +88,7 @@ def test_calls_that_are_cancelled_at_the_head_of_a_lane_do_not_count_as_its_prog
     holder, *impatient, last = stage.push_many(12, fn)
     stage.compute(holder)
     for call in impatient:
-        stage.step(40 * MS)
+        stage.step(36 * MS)
         assert call.cancel()
     stage.step(16 * MS, times=3)
     assert stage.running() == [holder, last]
