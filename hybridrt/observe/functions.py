@@ -92,8 +92,8 @@ class Profile:
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
         "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gil", "key", "kind",
         "name", "native", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns",
-        "resolves", "seen_waiting", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns", "wall_before",
-        "wall_ns", "was_still",
+        "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns",
+        "wall_before", "wall_ns", "was_still",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
@@ -115,6 +115,8 @@ class Profile:
         and waited for the GIL at most."""
         self.cpu_mean_ns = self.wait_mean_ns = 0
         """CPU time and intrinsic wait w0 of a call, by the last windows."""
+        self.served_ns = 0
+        """Mean time of the calls asked lately, without their waits for a core; 0 if none was."""
         self.settled = 0
         """Windows in a row that gave the same kind."""
         self.corrected = False
@@ -206,7 +208,7 @@ class Profile:
         self.turn_at = self.calls + _WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
         if ended_ns and self.kind is Kind.SHORT and cpu_mean < BATCH_CALL_NS:
-            self._try_overlap(before, calls, wall_mean, cpu_mean, ended_ns)
+            self._try_overlap(before, calls, min(wall_mean, self.served_ns or wall_mean), cpu_mean, ended_ns)
         elif not ended_ns and self.kind is Kind.WAITING and self._waits_by_trial():
             self.kind, self.wait_mean_ns = Kind.SHORT, 0
         self.ended_ns = ended_ns
@@ -225,6 +227,7 @@ class Profile:
         share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
+            self.served_ns = (cpu_asked + wait_asked + gil_asked) // asked
             self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
@@ -238,7 +241,7 @@ class Profile:
             wait = float(self.wait_mean_ns)
         else:
             wait, share = float(least), RAW_WAITING_SHARE
-            self.corrected = False
+            self.corrected, self.served_ns = False, 0
         seen, self.seen_waiting = self.seen_waiting, 0
         if 4 * seen >= calls and 2 * cpu_mean < wall_mean:
             wait = max(wait, wall_mean - cpu_mean)  # some calls return at once, but those seen did wait

@@ -53,6 +53,15 @@ def test_a_window_without_them_starts_the_count_anew() -> None:
     assert run_alone(trial, 10_000, total=256) == 512
 
 
+def test_no_trial_begins_for_calls_that_only_lacked_a_core() -> None:
+    """Other processes keep both cores busy: of 5 ms a call computes for one, and is ready for the others."""
+    profile, kinds = Profile("key", "module:name"), set()
+    for number in range(1, 2_000):
+        profile.record(5 * MS, 900 * US, 0, 4_100 * US, 0, ended_ns=number * 5 * MS)
+        kinds.add(profile.kind)
+    assert kinds == {Kind.SHORT}
+
+
 def test_more_throughput_proves_the_wait() -> None:
     trial = OverlapTrial()
     total = run_alone(trial, 10_000)
