@@ -83,12 +83,16 @@ class _InlinePool(Pool):
     def push(self, call: Call) -> None:
         """Run the call now."""
         clock = self.interpreter.clock
+        self.hooks.submitted(call, "inline")
         with self.interpreter.lock:
-            if self.refusal is not None:
-                raise closed_error()
-            self.tally.submitted += 1
+            refused = self.refusal is not None
+            self.tally.submitted += not refused
             call.state = RUNNING
+        if refused:
+            self.hooks.rejected(call, error := closed_error())
+            raise error
         call.queued_ns = call.started_ns = clock.wall_ns()
+        self.hooks.started(call)
         cpu_start = clock.cpu_ns()
         fn, context = call.fn, call.context or copy_context()
         assert fn is not None

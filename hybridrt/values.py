@@ -7,15 +7,18 @@ seconds, shares lie in [0, 1], and a source that the platform lacks is None.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from contextvars import Context
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal
 
-from hybridrt.placements import PlacementStatistics, time_text
+from hybridrt.placements import Placement, PlacementStatistics, time_text
 
 __all__ = [
     "CallEvent",
     "Decision",
+    "EventKind",
     "FunctionStatistics",
     "GilClass",
     "GilEvidence",
@@ -468,22 +471,51 @@ def _table(head: tuple[str, ...], rows: list[tuple[str, ...]], count: int) -> li
     return ["", *cells, *([f"and {count - len(rows):,} more"] if count > len(rows) else [])]
 
 
+EventKind = Literal["submitted", "started", "abandoned", "finished", "withdrawn", "rejected"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEvent:
     """What an event hook sees of a call; never its arguments or its result.
 
+    The first event of a call is `submitted`. The last is one of these three:
+
+    - `finished`: it ran and ended, or its worker was lost.
+    - `withdrawn`: it was accepted and never runs: cancelled, too late, or dropped when a pool closed.
+    - `rejected`: it was not accepted: the queue is full, or the pool is closed.
+
+    In between comes `started`, if it starts; an isolated call starts when a thread begins to carry it. And
+    `abandoned`, if its caller leaves while it runs and does not wait for its end. That may be told after
+    `finished`, by another thread; `at_ns` tells the order.
+
     Attributes:
-        kind: `submitted`, `started` or `finished`.
+        kind: What has happened.
+        id: The same in all events of a call; unique in the process.
         name: Qualified name of the function.
+        at_ns: When it happened, by `time.perf_counter_ns`.
+        place: Where the call runs: "inline" (on the loop), "thread" or "isolate".
+        context: A copy of the context in which the call was submitted, the event's own:
+            `event.context.run(opentelemetry.context.get_current)` has the span that the call belongs to.
         queue_wait: Seconds from submission to start; None before the start.
-        wall: Seconds from start to end; None before the end.
-        cpu: CPU seconds of the call; None before the end.
-        error: Name of the exception's class when it raised.
+        wall: Seconds from start to end; None before the end, and of a call whose worker was lost.
+        cpu: CPU seconds of the call; None where `wall` is.
+        error: Name of the class of what it raised, or of why it was abandoned, withdrawn or rejected.
+        cancel_requested: It finished after its caller had been cancelled or had timed out.
     """
 
-    kind: Literal["submitted", "started", "finished"]
+    kind: EventKind
+    id: int
     name: str
+    at_ns: int
+    place: Placement
+    context: Context = field(default_factory=Context, repr=False, compare=False)
     queue_wait: float | None = field(default=None)
     wall: float | None = field(default=None)
     cpu: float | None = field(default=None)
     error: str | None = field(default=None)
+    cancel_requested: bool = field(default=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Leave the context behind, which cannot be pickled; the other side gets an empty one."""
+        kept = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "context"}
+        return partial(CallEvent, **kept), ()

@@ -87,12 +87,12 @@ class LoopCall(Call, asyncio.Future[Any]):
             return
         name = self.profile.name
         for _ in range(2):  # between the two it may come back to the queue, once
-            if withdraw(self):
+            if withdraw(self, OffloadTimeoutError.__name__):
                 self._fail(
                     f"{name} did not start within its timeout of {timeout} s and was removed", started=False
                 )
                 break
-            if abandon(self):
+            if abandon(self, OffloadTimeoutError.__name__):
                 self._fail(
                     f"{name} still ran after its timeout of {timeout} s; {self.when_abandoned}", started=True
                 )
@@ -111,13 +111,13 @@ class LoopCall(Call, asyncio.Future[Any]):
     @uninterrupted
     def fail_in_queue(self, error: BaseException) -> None:
         """Fail a call that has not started; one that runs is left alone."""
-        if not self.done() and withdraw(self):
+        if not self.done() and withdraw(self, type(error).__name__):
             self._end_early(error)
 
     @uninterrupted
     def give_up(self, error: BaseException) -> None:
         """Nobody will wait for the thread any more: fail now."""
-        abandon(self)
+        abandon(self, type(error).__name__)
         if not self.done():
             self._end_early(error)
 

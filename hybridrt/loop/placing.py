@@ -147,14 +147,15 @@ class Placing:
             spot = self.spot(None)
         else:
             return _ELSEWHERE
+        fn = self.fn if not port.watched else self._watched(port)
         wall = port.wall_ns
         start = wall()
         if start > turn.mark_until_ns:
             turn.mark(start, port.cpu_ns())
         try:
             if one:  # unpacking costs more
-                return copy_context().run(self.fn, args[0])
-            return copy_context().run(self.fn, *args, **kwargs)
+                return copy_context().run(fn, args[0])
+            return copy_context().run(fn, *args, **kwargs)
         finally:
             took = wall() - start
             spot.inline_calls += 1
@@ -166,6 +167,11 @@ class Placing:
                 computed = port.cpu_ns() - turn.marked_cpu_ns - (start - turn.marked_ns)
                 self._took_long(took, computed, turn.waits())
                 turn.mark_until_ns = 0  # the next is to be known exactly
+
+    def _watched(self, port: Port) -> Callable[..., Any]:
+        """Return the function so that a call of it here and now has its events."""
+        pool = port.pool
+        return pool.hooks.inline(self.fn, pool.profiles.of(self.fn).name, pool.interpreter.clock)
 
     def _tell(self, port: Port) -> None:
         """Be seen in the statistics of a pool."""

@@ -40,7 +40,7 @@ class Port:
 
     __slots__ = (
         "__weakref__", "at_once", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed",
-        "pool", "turn", "wall_ns",
+        "pool", "turn", "wall_ns", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class Port:
         self.outlet = outlet_of(loop)
         self.turn = Turn(loop)
         self.placed = self.pool.placed
+        self.watched = self.pool.hooks.on_event is not None
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
         self.lines: dict[tuple[str, int], Line] = {}

@@ -17,16 +17,26 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hybridrt.placements import Placement
 
 if TYPE_CHECKING:
     from hybridrt.observe.functions import Profile
     from hybridrt.pool.gates import Gate
     from hybridrt.pool.pool import Pool
 
-__all__ = ["ASSIGNED", "CANCELLED", "DONE", "QUEUED", "RUNNING", "Call"]
+__all__ = ["ASSIGNED", "CANCELLED", "DONE", "QUEUED", "RUNNING", "Call", "Submission"]
 
 QUEUED, ASSIGNED, RUNNING, DONE, CANCELLED = range(5)
+
+
+class Submission(NamedTuple):
+    """What all events of a call say of it."""
+
+    id: int
+    context: Context
+    place: Placement
 
 
 class Call:
@@ -69,6 +79,8 @@ class Call:
     cpu_ns: int = 0
     run_delay_ns: int = 0
     """Time it was ready to run and had no core; 0 of calls that were not asked."""
+    submission: Submission | None = None
+    """What its events say, if there is a hook for them."""
     blocks: int | None = None
     """How often it waited for anything, the GIL included; None if it was not asked."""
     value: Any = None

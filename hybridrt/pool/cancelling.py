@@ -16,10 +16,11 @@ __all__ = ["abandon", "withdraw"]
 
 
 @uninterrupted
-def withdraw(call: Call) -> bool:
+def withdraw(call: Call, why: str = "CancelledError") -> bool:
     """Take back a call that no thread has claimed; return whether it never runs.
 
-    The caller completes the future. Function and arguments are let go at once.
+    The caller completes the future. Function and arguments are let go at once. The call's last event names
+    an error, `why`.
 
     Raises:
         SelfWaitError: It was called within a step of the pool; nothing has happened.
@@ -38,6 +39,7 @@ def withdraw(call: Call) -> bool:
     pool.crew.start(hired)
     if pool.draining:
         pool.crew.gone()
+    pool.hooks.withdrawn(call, why)
     return True
 
 
@@ -62,8 +64,8 @@ def _unqueue(pool: Pool, call: Call) -> bool:
 
 
 @uninterrupted
-def abandon(call: Call) -> bool:
-    """Nobody waits for a running call any more; its place goes to another call.
+def abandon(call: Call, why: str = "CancelledError") -> bool:
+    """Nobody waits for a running call any more; its place goes to another call. `why` is as in `withdraw`.
 
     Raises:
         SelfWaitError: As `withdraw` does.
@@ -83,4 +85,5 @@ def abandon(call: Call) -> bool:
             holder.waits = False
         hired = pool.dispatch_locked()
     pool.crew.start(hired)
+    pool.hooks.abandoned(call, why)
     return True

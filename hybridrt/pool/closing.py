@@ -37,6 +37,7 @@ def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool, cancel_given: bo
     dropped = _stop(pool, refusal, drop_queued=cancel_queued, drop_given=cancel_given)
     for call in dropped:
         call.drop()
+        pool.hooks.withdrawn(call, "CancelledError" if call.error is None else type(call.error).__name__)
     return dropped
 
 
@@ -99,6 +100,7 @@ def break_down(pool: Pool, worker: Worker) -> None:
         pool.end_stint_locked(worker)
     for call in dropped:
         call.refuse(broken_error())
+        pool.hooks.withdrawn(call, BrokenThreadPool.__name__)
 
 
 def not_started(worker: Worker, error: Exception) -> list[Call]:
@@ -154,6 +156,8 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         else:
             hired = pool.dispatch_others_locked(pool)
     pool.crew.start(hired)
+    if call is not None:
+        pool.hooks.lost(call)
 
 
 def helped_lost(call: Call) -> None:
@@ -163,6 +167,7 @@ def helped_lost(call: Call) -> None:
         _book_lost(pool, call)
         hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
     pool.crew.start(hired)
+    pool.hooks.lost(call)
 
 
 def _book_lost(pool: Pool, call: Call) -> None:

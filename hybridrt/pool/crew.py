@@ -114,6 +114,7 @@ class Crew:
         if self.stopping():
             logger.error("%s was accepted and never ran: %s", call.profile.name, error)
         call.refuse(error)
+        self.pool.hooks.withdrawn(call, type(error).__name__)
 
     def park(self, worker: Worker) -> None:
         """Put a worker without a call on the stack; it waits for its bell next."""

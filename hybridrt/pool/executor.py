@@ -31,6 +31,7 @@ from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.watched import WatchedPool
 from hybridrt.values import PolicyName, Statistics
 
 __all__ = ["AdaptiveThreadPoolExecutor"]
@@ -160,7 +161,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             cores=shared.cores,
         )
         admission, law = _admission(policy, in_order=max_workers == 1 or not measures)
-        self._pool = Pool(
+        make = Pool if hooks is None or hooks.on_event is None else WatchedPool
+        self._pool = make(
             interpreter=shared,
             admission=admission,
             policy=law,

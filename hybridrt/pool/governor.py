@@ -326,7 +326,9 @@ class Governor:
             self.native.rested(*native)
         start(hired)
         for call in spilled:
-            call.refuse(no_isolate_free())
+            error = no_isolate_free()
+            call.pool.hooks.withdrawn(call, type(error).__name__)
+            call.refuse(error)
         for worker in look.holding:
             worker.release(quick=True)
         self.interpreter.shield.step(

@@ -140,8 +140,6 @@ class Pool:
             self.tally.submitted += 1
         if self.governor.parked:
             self.governor.ring()
-        if self.hooks.on_event is not None:
-            self.hooks.submitted(call)
         if hired:
             self.crew.start(hired, call)
 

@@ -309,7 +309,7 @@ class Worker(Stint):
             if watched:
                 call.wall_ns, call.cpu_ns = then - now, cpu_then - cpu_now
                 hooks.started(call)
-                hooks.finished(call)
+                hooks.finished(call, then)
             now, cpu_now = then, cpu_then
             held.append(call)
             if now - begun >= BATCH_NS:

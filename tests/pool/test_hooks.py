@@ -42,9 +42,10 @@ def test_the_events_of_a_call_come_in_order(make: Make) -> None:
     executor = make(hooks=Hooks(on_event=events))
     executor.submit(secretive, "hunter2").result(DEADLINE)
     until(lambda: len(events.events) == 3, "all three events")
-    assert sorted(events.kinds("secretive")) == ["finished", "started", "submitted"]
-    # "submitted" comes from the submitter's thread, so only the order of the other two is sure.
-    assert [kind for kind in events.kinds("secretive") if kind != "submitted"] == ["started", "finished"]
+    assert events.kinds("secretive") == ["submitted", "started", "finished"]
+    times = [event.at_ns for event in events.events]
+    assert times == sorted(times)
+    assert len({event.id for event in events.events}) == 1
 
 
 def test_an_event_has_its_times_and_no_more_than_is_known(make: Make, meeting: Meeting) -> None:
@@ -88,7 +89,7 @@ def test_calls_that_go_in_a_batch_have_events_of_their_own(make: Make) -> None:
     assert (kinds.count("submitted"), kinds.count("started"), kinds.count("finished")) == (500, 500, 500)
 
 
-def test_a_refused_call_has_no_event(make: Make, meeting: Meeting) -> None:
+def test_a_refused_call_has_a_first_event_and_a_last_one(make: Make, meeting: Meeting) -> None:
     events = Events()
     executor = make(1, queue_max=1, hooks=Hooks(on_event=events))
     executor.submit(meeting)
@@ -96,7 +97,8 @@ def test_a_refused_call_has_no_event(make: Make, meeting: Meeting) -> None:
     executor.submit(len, "ab")
     with pytest.raises(Exception, match="queue_max"):
         executor.submit(abs, 1)
-    assert events.kinds("abs") == []
+    assert events.kinds("abs") == ["submitted", "rejected"]
+    assert events.events[-1].error == "QueueFullError"
 
 
 @pytest.mark.parametrize("name", ["on_event", "on_thread_start", "on_thread_stop"])

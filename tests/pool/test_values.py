@@ -59,7 +59,7 @@ def test_every_field_of_a_value_is_documented_or_says_it_itself(name: str) -> No
 
 
 def test_values_travel_between_processes() -> None:
-    event = CallEvent(kind="started", name="module:name", queue_wait=0.5)
+    event = CallEvent(kind="started", id=1, name="module:name", at_ns=2, place="thread", queue_wait=0.5)
     delay = LoopDelay(p50=0.0, p99=0.1, max=0.2, window=60.0)
     assert pickle.loads(pickle.dumps((event, delay))) == (event, delay)
     with pytest.raises(FrozenInstanceError):

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from typing import Any, assert_type
 
 import hybridrt
-from hybridrt import AdaptiveThreadPoolExecutor, OffloadTimeoutError, Runtime, offload
+from hybridrt import AdaptiveThreadPoolExecutor, CallEvent, OffloadTimeoutError, Runtime, offload
 
 
 @offload
@@ -122,6 +122,14 @@ def plugged_in(loop: asyncio.AbstractEventLoop) -> None:
         assert_type(pool.submit(count, "text"), Future[int])
         assert_type(list(pool.map(count, ["a", "b"])), list[int])
     AdaptiveThreadPoolExecutor(policy="guess")  # type: ignore[arg-type]
+
+
+def watch(event: CallEvent) -> None:
+    """Hear of a call."""
+    assert_type(event.id, int)
+    assert_type(event.context.run(threading.get_ident), int)
+    hybridrt.Hooks(on_event=watch)
+    hybridrt.Hooks(on_event=count)  # type: ignore[arg-type]
 
 
 @offload
