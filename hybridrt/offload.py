@@ -204,9 +204,11 @@ class Offloaded(Generic[P, R]):
         if placing.choose(spot) == "isolate":
             try:
                 note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
-                make = partial(_isolated().isolated_call, spills=placing.forced is None)
-                isolation = self._options.isolation
-                return await self._run(make(port, self._fn, args, kwargs, isolation, note), begun, begun)
+                make, isolation = _isolated().isolated_call, self._options.isolation
+                spills = placing.forced is None
+                return await self._run(
+                    make(port, self._fn, args, kwargs, isolation, note, spills=spills), begun, begun
+                )
             except NotPortableError as error:
                 if placing.forced is not None:
                     raise
