@@ -11,6 +11,7 @@ from typing import Any
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.port import current_port, has_port
+from hybridrt.measure.libraries import Library, threaded_libraries
 from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
@@ -119,12 +120,13 @@ def _explain(
         wall=_wall(row, placement),
         cpu=None if row is None else row.work_cpu,
         wait=None if row is None else row.work_wait,
+        native=None if row is None else _native(row),
         inline=size.inline,
         thread=size.thread,
         isolate=size.isolate,
         isolate_tried=size.tried,
         overruns=0 if placement is None else placement.overruns,
-        advice=_advise(row, placement, size, options.pure, obstacle),
+        advice=_advise(row, placement, size, options.pure, obstacle, interpreter.cores),
         sizes=() if placement is None else placement.sizes,
     )
 
@@ -195,16 +197,17 @@ def _advise(
     size: SizePlacement,
     pure: bool,
     obstacle: str | None,
+    cores: int,
 ) -> str:
     if _calls(row, placement) == 0:
         return "It has not been called yet, so nothing is known."
     if placement is not None:
         return _reason_in_words(size, placement)
     assert row is not None
-    return _advise_thread(row, pure, obstacle)
+    return _advise_thread(row, pure, obstacle, cores)
 
 
-def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) -> str:
+def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None, cores: int) -> str:
     """Say what a thread does for a function that runs in threads alone, and what to do about it."""
     cpu = row.work_cpu or 0.0
     remedy = "leave where='thread' out" if pure else "declare it pure=True"
@@ -214,6 +217,8 @@ def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) ->
         return f"It {_holding(row, cpu)}; {remedy} to move it out; a thread does not help."
     if row.kind is Kind.WAITING:
         return "It mostly waits, which threads are for."
+    if row.native:
+        return _advise_native(row, threaded_libraries(), cores)
     if row.kind is Kind.FREE:
         return "It leaves the GIL to others while it computes, so threads use all cores."
     if cpu <= INLINE_MAX_NS / 1e9:
@@ -223,6 +228,28 @@ def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None) ->
         computes = f"It computes for {time_text(cpu)} with the GIL, one call at a time"
         return f"{computes}; {remedy} to use more cores." if obstacle is None else f"{computes}. {obstacle}"
     return "A thread is right: it is too long for the loop, and too short to be carried elsewhere."
+
+
+def _native(row: FunctionStatistics) -> float | None:
+    """Return the CPU seconds that native threads compute for a call."""
+    return None if row.native is None or row.work_cpu is None else row.native * row.work_cpu
+
+
+def _advise_native(row: FunctionStatistics, libraries: tuple[Library, ...], cores: int) -> str:
+    """Say which native threads compute for a function, and what one thread for each call would gain.
+
+    One thread does what several did, so that as many calls as cores compute at once, each for longer.
+    """
+    named = ", ".join(f"{library.name} with {library.threads} threads" for library in libraries)
+    variables = " and ".join(sorted({f"{library.variable}=1" for library in libraries}))
+    alone = time_text((row.work_cpu or 0.0) + (_native(row) or 0.0))
+    gain = cores / (1.0 + (row.native or 0.0))
+    more = f", up to {gain:.1f} times as many a second as one after the other" if gain >= 1.1 else ""
+    return (
+        f"Threads of native libraries ({named or 'BLAS or OpenMP, as a rule'}) compute for it, too, so that "
+        f"calls at once get into each other's way. With one thread each ({variables or 'OMP_NUM_THREADS=1'}) "
+        f"a call computes for up to {alone}, and {cores} at once have a core each{more}."
+    )
 
 
 def _holding(row: FunctionStatistics, cpu: float) -> str:

@@ -120,6 +120,7 @@ class Explanation:
             Under load a call in a thread waits for the GIL and for a core, too: this is not its work.
         cpu: CPU seconds of a call in a thread, by the last of them; None before the first there.
         wait: Seconds that one waits by itself, for I/O or a sleep; None where that cannot be told.
+        native: CPU seconds that threads of native libraries compute for one, as BLAS's; None if none do.
         inline: What a call costs on the loop; None where it may not run there, or nothing is known.
         thread: What it costs in a thread.
         isolate: What it costs in an isolate.
@@ -139,6 +140,7 @@ class Explanation:
     wall: float | None
     cpu: float | None
     wait: float | None
+    native: float | None
     inline: float | None
     thread: float | None
     isolate: float | None
@@ -156,7 +158,8 @@ class Explanation:
                 if self.wait is not None and self.wait >= 1e-6
                 else ""
             )
-            lines.append(f"A call computes for {time_text(self.cpu)}{waits}.")
+            native = f"; native threads compute for {time_text(self.native)} more" if self.native else ""
+            lines.append(f"A call computes for {time_text(self.cpu)}{waits}{native}.")
         costs = [
             f"{name} {time_text(cost)}"
             for name, cost in (("inline", self.inline), ("thread", self.thread), ("isolate", self.isolate))

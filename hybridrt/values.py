@@ -165,6 +165,8 @@ class FunctionStatistics:
         work_cpu: CPU time of one call, by the last of them; None before the first ends.
         work_wait: What one waits by itself, by the same calls: for I/O or a sleep, not for the GIL, a core
             or a permit. None where that cannot be told.
+        native: CPU time of native threads, as those of BLAS and OpenMP, for each second that its calls
+            compute in their own; None of a function that does not use any, and where that cannot be told.
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
     """
 
@@ -179,6 +181,7 @@ class FunctionStatistics:
     beta_corrected: float | None = None
     work_cpu: float | None = None
     work_wait: float | None = None
+    native: float | None = None
     gil: GilClass = GilClass.UNKNOWN
     evidence: GilEvidence = GilEvidence()
     placement: PlacementStatistics | None = None

@@ -5,8 +5,7 @@ it, or for another call that has them just now. Neither is waiting.
 
 Counted are steps of the governor in which no other function's calls held a permit. What these threads do
 while no call runs is not a call's. Such a function is taken for a waiting one only if its calls were seen to
-stand still together with these threads; a library whose caller sleeps while they compute is not told from
-a wait before its first call has ended.
+stand still together with these threads; a library whose caller only sleeps meanwhile is not told from a wait.
 """
 
 from __future__ import annotations

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, offload
+from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, explaining, offload
 from hybridrt.control.placement import TRIALS
+from hybridrt.measure.libraries import Library
 from hybridrt.observe.functions import Profile
 from hybridrt.placements import Placement, PlacementReason
+from hybridrt.pool.interpreter import shared
 from hybridrt.testing import ManualClock
 
 from .isolates import Isolates, show_holding
@@ -189,6 +191,39 @@ async def test_what_a_call_waits_by_itself_is_unknown_where_waits_cannot_be_told
     work = Work(clock)
     seen(work, wall=2 * MS, cpu=1.5 * MS)
     assert explain(work).wait is None
+
+
+async def test_native_threads_are_named_with_what_one_thread_each_would_gain(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 100 ms of work 60 are its own, on four cores."""
+    libraries = (Library("openblas", 4, "OPENBLAS_NUM_THREADS"), Library("openmp", 4, "OMP_NUM_THREADS"))
+    monkeypatch.setattr(explaining, "threaded_libraries", lambda: libraries)
+    monkeypatch.setattr(shared, "cores", 4)
+    work = Work(clock)
+    profile = seen(work, wall=60 * MS, cpu=60 * MS, gil=0.0)
+    profile.native.saw(40_000_000, 60_000_000)
+    told = explain(work)
+    assert told.native == pytest.approx(40 * MS)
+    assert "openblas with 4 threads, openmp with 4 threads" in told.advice
+    assert "With one thread each (OMP_NUM_THREADS=1 and OPENBLAS_NUM_THREADS=1) " in told.advice
+    assert "a call computes for up to 100 ms, and 4 at once have a core each, up to 2.4 times" in told.advice
+    assert "A call computes for 60 ms; native threads compute for 40 ms more." in str(told)
+
+
+async def test_native_threads_without_a_name_are_seen_by_their_cpu_time(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explaining, "threaded_libraries", lambda: ())
+    work = Work(clock)
+    seen(work, wall=60 * MS, cpu=60 * MS, gil=0.0).native.saw(60_000_000, 60_000_000)
+    assert explain(work).advice.startswith("Threads of native libraries (BLAS or OpenMP, as a rule) compute ")
+
+
+async def test_of_a_function_without_native_threads_none_are_told(clock: ManualClock) -> None:
+    work = Work(clock)
+    seen(work, wall=60 * MS, cpu=60 * MS)
+    assert (explain(work).native, "native" in str(explain(work))) == (None, False)
 
 
 async def test_where_thread_of_a_pure_function_is_what_to_leave_out(clock: ManualClock) -> None:
