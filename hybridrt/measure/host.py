@@ -26,7 +26,7 @@ except ImportError:  # it does not load in sub-interpreters
 else:
     HAS_PSUTIL = True
 
-__all__ = ["Memory", "gil_enabled", "read_memory", "usable_cores"]
+__all__ = ["Memory", "gil_enabled", "read_memory", "throttled_ns", "usable_cores"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
@@ -93,6 +93,23 @@ def cpu_quota(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float | None:
             if len(words) == 2 and words[0] != "max" and not words[0].startswith("-"):
                 quotas.append(_ratio(words[0], words[1]))
     return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def throttled_ns(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int | None:
+    """Return for how long CPU quotas have stopped the control groups of this process, summed over the cores.
+
+    Args:
+        cgroups: Where the control groups are mounted.
+        own: Names those of this process.
+    """
+    times = []
+    for group in _groups("cpu", cgroups, own):
+        words = _words(group / "cpu.stat")
+        told = dict(zip(words[::2], words[1::2], strict=False))
+        for name, unit_ns in (("throttled_usec", 1000), ("throttled_time", 1)):
+            if told.get(name, "").isdigit():
+                times.append(int(told[name]) * unit_ns)
+    return max(times, default=None)
 
 
 def read_memory(

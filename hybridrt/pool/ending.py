@@ -137,7 +137,10 @@ def book_locked(pool: Pool, call: Call) -> None:
         try:
             if profile.kind is Kind.FREE:
                 profile.saw_beside(pool.interpreter.permits.held[FREE])
-            gil_wait = None if call.blocks is None else _gil_wait_locked(pool, call)
+            gil_wait = None
+            if call.blocks is not None:  # it was asked for its waits
+                call.run_delay_ns += pool.interpreter.kept.of(wall - call.run_delay_ns, cpu)
+                gil_wait = _gil_wait_locked(pool, call)
             begun = call.started_ns
             ended = begun + wall if _may_overlap(pool) else 0
             profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, ended)

@@ -28,6 +28,7 @@ from hybridrt.pool.governing import (
     overdraw_locked,
     relieve_gate_locked,
 )
+from hybridrt.pool.kept import KeptReader
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.native import NativeWork
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, note_native, sample_pool
@@ -101,6 +102,7 @@ class Governor:
         self._gil = GilProbe()
         self._host_due_ns = 0
         self.native = NativeWork()
+        self._kept = KeptReader()
         self._stopping = False
         self._nap_ns = TICK_NS
         self._due_ns = _NEVER_NS
@@ -367,6 +369,7 @@ class Governor:
         if late < 0 or (late < _HOST_LATE_NS - _HOST_NS and not look.prompt):
             return self.interpreter.cores
         self._host_due_ns = look.now + _HOST_NS
+        self.interpreter.kept = self._kept.read(look.now, self.interpreter.cores)
         return self.interpreter.look_at_host()
 
     def _relieve_gates_locked(self, now_ns: int, before_ns: int, hired: list[Worker]) -> list[Call]:

@@ -22,6 +22,7 @@ from hybridrt.clock import Clock, SystemClock
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import Memory, gil_enabled, read_memory, usable_cores
 from hybridrt.observe.gil_load import GilLoad
+from hybridrt.observe.kept import Kept
 from hybridrt.pool.gates import WatchedGate, start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.lock import patiently
@@ -126,6 +127,8 @@ class Interpreter:
         self.starved: dict[Pool, None] = {}
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
         self.gil_load = GilLoad(switch_interval_ns())
+        self.kept = Kept()
+        """For how long calls had no core lately, beyond what the kernel tells of each thread."""
         self.governor = Governor(self)
         self.ending: Ending | None = None
         for pool in list(self.pools):
