@@ -82,9 +82,9 @@ class LaneNestingError(HybridrtError):
     """A call inside a lane asked for the same lane, and the one that holds it waits for this one.
 
     `started` is False. Raised in the thread that holds the lane, and in coroutines and calls that were
-    started there while it waits for a future. It is not raised where the context was not carried along (by
-    the standard library's thread pool, for example), or where the holder waits for something other than a
-    future, such as an event or a queue: there a `timeout` helps.
+    started there while it waits for a future. It is not raised where the context was not carried along, as by
+    the standard library's thread pool or into a call of an executor with `context="none"`, or where the
+    holder waits for something other than a future, such as an event or a queue: there a `timeout` helps.
     """
 
 

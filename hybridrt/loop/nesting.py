@@ -11,10 +11,11 @@ The steps 2 and 3 may come in either order. Only 3 makes it a dead-lock: a corou
 gets its turn when W's call has ended. So the call of step 2 is queued, and fails when W is seen to wait,
 which is looked at in the next turn of the loop and every `LOOK` seconds from then on.
 
-What links 2 to 1 is the context: a call that holds lanes says so in a context variable, and asyncio, uvloop
-and the executors of hybridrt copy the context into whatever is started from inside of the call. That holds
-for executors with `context="none"`, too: the variable is set for the length of the call. Work that is
-handed to another thread without its context, as the standard library's pool does, is not recognised.
+What links 2 to 1 is the context: a call that holds a lane sets a context variable while it runs, and asyncio
+and uvloop copy the context into the coroutines that it starts. That holds on executors with
+`context="none"`, too, whose threads then have the variable in their own context. Executors with
+`context="copy"` copy it into the calls that it submits. What is handed to another thread without the
+context, by the standard library's pool or an executor with `context="none"`, is not recognised.
 """
 
 from __future__ import annotations
