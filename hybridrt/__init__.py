@@ -31,15 +31,17 @@ On the loop (`where="inline"`, or short and pure)
     ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
     these calls; the statistics of the function do. Twice: never.
 In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the way)
-    Thread: the function runs in another interpreter; its modules are imported there, once, logging is not
-    set up there, and standard input is empty. `check_cancelled` and `blocking` do nothing. Context
-    variables do not cross, and neither do changes to arguments. Exceptions cross by pickling, with the
-    frames they had there and the remote traceback as their cause; one that cannot be rebuilt arrives as a
-    `RuntimeError` with its type and text. What cannot be carried raises `NotPortableError`; under "auto"
-    the call is then made in a thread, for the second time if it was the result that could not, and the
-    function stays there. So it is in a frozen program (PyInstaller and the like), which has no
-    interpreter to start a process with. Where files or memory are lacking to start one, an `OSError` says
-    so; under "auto" that call goes to a thread.
+    Thread: the function runs in another interpreter; its modules are imported there, once, after
+    `Runtime(isolate_initializer=)`, whose failure is an `IsolateInitializerError`; standard input is
+    empty. Records of `logging` reach the handlers here. `check_cancelled` and `blocking` do nothing.
+    Context variables do not cross but for those of `isolate_context` and OpenTelemetry's, and neither do
+    changes to arguments. Exceptions cross by pickling, with the frames they had there and the remote
+    traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type and
+    text. What cannot be carried raises `NotPortableError`; under "auto" the call is then made in a
+    thread, for the second time if it was the result that could not, and the function stays there. So it
+    is in a frozen program (PyInstaller and the like), which has no interpreter to start a process with.
+    Where files or memory are lacking to start one, an `OSError` says so; under "auto" that call goes to a
+    thread.
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
     on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, and
     in a process if an extension refused the sub-interpreter. A worker thread writes the call and waits for
@@ -124,8 +126,10 @@ Fork
 import sys
 from types import FrameType
 
+import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
 from hybridrt.errors import (
     HybridrtError,
+    IsolateInitializerError,
     LaneNestingError,
     NotPortableError,
     OffloadTimeoutError,
@@ -170,6 +174,7 @@ __all__ = [
     "Hooks",
     "HostStatistics",
     "HybridrtError",
+    "IsolateInitializerError",
     "Kind",
     "LaneNestingError",
     "LimiterStatistics",

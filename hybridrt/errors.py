@@ -8,6 +8,7 @@ from __future__ import annotations
 
 __all__ = [
     "HybridrtError",
+    "IsolateInitializerError",
     "IsolateStartError",
     "LaneNestingError",
     "NotPortableError",
@@ -63,6 +64,15 @@ class IsolateStartError(HybridrtError, OSError):
 
     It is no part of the package's surface: callers handle the `OSError`.
     """
+
+
+class IsolateInitializerError(HybridrtError):
+    """`isolate_initializer` failed in a new isolate, which was ended. The call had not started.
+
+    The next call tries again; after three isolates in a row no more are started, and such calls fail at once.
+    """
+
+    started = False
 
 
 class WorkerLostError(HybridrtError):

@@ -18,7 +18,7 @@ from hybridrt.callables import (
     mark_as_coroutine_function,
     peel,
 )
-from hybridrt.errors import IsolateStartError, NotPortableError, WorkerLostError
+from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.call import LoopCall, make_call
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
@@ -214,7 +214,7 @@ class Offloaded(Generic[P, R]):
                     raise
                 placing.stay(error)
                 waits_since = None
-            except (IsolateStartError, WorkerLostError) as error:
+            except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
                 if placing.forced is not None or error.started:
                     raise  # else the next call tries again: what was lacking may come back
         call = self._make(port, args, kwargs)

@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -24,6 +25,8 @@ from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload, submit
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
+from hybridrt.pool.isolates.context import name_variables
+from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import PolicyName, Statistics
 
@@ -79,6 +82,17 @@ class Runtime:
             lowers `max_workers` and keeps threads and isolates from being added; see
             `AdaptiveThreadPoolExecutor`. None: what the host and its control groups allow.
         idle_timeout: Seconds a thread waits for a call before it leaves; `math.inf` for ever.
+        isolate_initializer: Runs once in each isolate before its first call: for tracing, error reports, a
+            warm model. It is named by its module, as the functions are. None: nothing runs. If it fails, the
+            isolate is ended and the call fails, or goes to a thread under "auto"; after three isolates in a
+            row no more are started.
+        isolate_initargs: Its arguments, which are pickled for each isolate.
+        isolate_context: Context variables whose values go along with each call to an isolate. They are found
+            by the global variable that holds them in a module, and their values are pickled. Changes over
+            there do not come back.
+        isolate_logging: Whether records of `logging` made in an isolate reach the handlers here, by the
+            levels that were set here when the isolate started. Off too with `HYBRIDRT_ISOLATE_LOGGING=0` in
+            the environment.
         hooks: What to tell about calls and threads.
         measure: Whether calls are measured, without which nothing is governed but the switch interval and
             anyio's threads; see `AdaptiveThreadPoolExecutor`.
@@ -101,6 +115,10 @@ class Runtime:
         idle_timeout: float = 10.0,
         hooks: Hooks | None = None,
         measure: bool = True,
+        isolate_initializer: Callable[..., object] | None = None,
+        isolate_initargs: tuple[Any, ...] = (),
+        isolate_context: Iterable[ContextVar[Any]] = (),
+        isolate_logging: bool = True,
     ) -> None:
         check_seconds("loop_delay_target", loop_delay_target, zero=False)
         check_count("background_max", background_max, least=1)
@@ -108,6 +126,7 @@ class Runtime:
         check_flag("shield", shield)
         check_flag("abandon_on_cancel", abandon_on_cancel)
         check_flag("govern_anyio", govern_anyio)
+        check_flag("isolate_logging", isolate_logging)
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.abandon_on_cancel = abandon_on_cancel
@@ -125,6 +144,8 @@ class Runtime:
             measure=measure,
             memory_max=memory_max,
         )
+        self._setup = make_setup(isolate_initializer, isolate_initargs, forwards=isolate_logging)
+        self._variables = name_variables(isolate_context)
         self._background: set[asyncio.Task[Any]] = set()
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
@@ -169,6 +190,7 @@ class Runtime:
             raise RuntimeError("this event loop has a Runtime already; close it first, or use it")
         self._state = "open"
         self._port = self._make_port(loop)
+        self._port.setup, self._port.variables = self._setup, self._variables
         self._draining = Draining(self._port)
         set_port(loop, self._port, abandon_on_cancel=self.abandon_on_cancel)
         forget_closed(_runtimes)

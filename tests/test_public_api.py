@@ -23,6 +23,7 @@ NAMES = [
     "Hooks",
     "HostStatistics",
     "HybridrtError",
+    "IsolateInitializerError",
     "Kind",
     "LaneNestingError",
     "LimiterStatistics",

@@ -12,10 +12,12 @@ from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
 from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.pool.governing import LENGTHY_NS, no_isolate_free
-from hybridrt.pool.isolates.carrier import Carrier, crew_for, hide_own_frames
+from hybridrt.pool.isolates.carrier import Carrier, crew_for
 from hybridrt.pool.isolates.child import inside
+from hybridrt.pool.isolates.context import crossing_context
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
 from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.isolates.frames import hide_own_frames
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import find, refer
 from hybridrt.pool.pool import Pool
@@ -162,7 +164,9 @@ def isolated_call(
         line = _new_line(port, fn, isolation)
     if spills and line.crew.gate.stands_still and line.profile.usual_ns < LENGTHY_NS:
         raise no_isolate_free()
-    carrier = Carrier(line.reference, line.crew, on_crossing)
+    variables = port.variables
+    context = crossing_context(variables)
+    carrier = Carrier(line.reference, line.crew, on_crossing, port.setup, variables, context)
     call = IsolatedCall(line, carrier, port.loop)
     call.spills = spills
     return _ready(call, port, carrier, args, kwargs, line.profile)
@@ -187,7 +191,7 @@ def _ready(
 ) -> LoopCall:
     call.state = QUEUED
     call.fn, call.args, call.kwargs = fn, args, kwargs
-    call.context = None  # context variables do not cross
+    call.context = None  # the carrier takes along what is to cross
     call.outlet, call.pool, call.profile = port.outlet, port.pool, profile
     return call
 

@@ -16,6 +16,8 @@ from hybridrt.pool.pool import Pool
 
 if TYPE_CHECKING:
     from hybridrt.loop.isolated import Line
+    from hybridrt.pool.isolates.context import Variables
+    from hybridrt.pool.isolates.setup import Setup
 
 __all__ = [
     "Port",
@@ -40,7 +42,7 @@ class Port:
 
     __slots__ = (
         "__weakref__", "at_once", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed",
-        "pool", "turn", "wall_ns", "watched",
+        "pool", "setup", "turn", "variables", "wall_ns", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +59,10 @@ class Port:
         self.watched = self.pool.hooks.on_event is not None
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
+        self.setup: Setup | None = None
+        """Prepares the isolates of its calls; None for what all have."""
+        self.variables: Variables = ()
+        """Context variables that cross to isolates."""
         self.lines: dict[tuple[str, int], Line] = {}
         """The ways of functions to their isolates, by the isolation and the identity of the function,
         which a line keeps alive."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -315,3 +316,84 @@ def stop_with_pdb() -> None:
 def dive(depth: int) -> float:
     """Fail some frames deep."""
     return dive(depth - 1) if depth else divide(0.0)
+
+
+prepared_with: list[tuple[Any, ...]] = []
+
+
+def prepare(*args: Any) -> None:
+    """Note what an isolate was prepared with."""
+    prepared_with.append(args)
+
+
+def prepared() -> list[tuple[Any, ...]]:
+    return prepared_with
+
+
+def hold_prepared(entered: str, release: str, value: object) -> list[tuple[Any, ...]]:
+    hold(entered, release)
+    return prepared_with
+
+
+def fail_to_prepare(path: str) -> None:
+    with open(path, "a", encoding="ascii") as file:
+        file.write("x")
+    raise ValueError("nothing to prepare")
+
+
+def log(name: str, level: int, text: str, *args: Any) -> None:
+    logging.getLogger(name).log(level, text, *args)
+
+
+def log_exception() -> None:
+    try:
+        divide(0.0)
+    except ZeroDivisionError:
+        logging.getLogger("far").exception("cannot divide")
+
+
+class Drawn:
+    def __str__(self) -> str:
+        return "<a shape>"
+
+
+def log_extra() -> None:
+    logging.getLogger("far").warning("with more", extra={"number": 7, "shape": Drawn()})
+
+
+def log_numbers(start: int, count: int) -> None:
+    for number in range(start, start + count):
+        logging.getLogger("far").info("%d", number)
+
+
+def log_in_thread() -> None:
+    logs = threading.Thread(target=log, args=("far", logging.WARNING, "from a thread"))
+    logs.start()
+    logs.join()
+
+
+def change_context(value: str) -> str:
+    before = seen.get()
+    seen.set(value)
+    return before
+
+
+def start_tracing() -> None:
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    trace.set_tracer_provider(TracerProvider())
+
+
+def make_span() -> tuple[int, int]:
+    """Return the trace of a span made here, and the span above it."""
+    from opentelemetry import trace
+
+    with trace.get_tracer("far").start_as_current_span("work") as span:
+        return span.get_span_context().trace_id, span.parent.span_id  # type: ignore[attr-defined]
+
+
+def read_baggage() -> dict[str, object]:
+    from opentelemetry import baggage
+
+    return dict(baggage.get_all())

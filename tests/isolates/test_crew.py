@@ -34,6 +34,8 @@ from .support import FarGate, closes_after, push, run_isolated
 class Recorded(WorkerProcess):
     """A worker that only says what becomes of it."""
 
+    is_set_up = True
+
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.cold = self.alive = True

@@ -88,6 +88,7 @@ async def misused() -> None:
 
 async def runtime() -> None:
     """Use a runtime inside a loop."""
+    Runtime(isolate_initializer=print, isolate_initargs=("ready",), isolate_context=[], isolate_logging=False)
     async with Runtime(max_workers=64, queue_max=None, shutdown_timeout=5.0) as runtime:
         assert_type(runtime, Runtime)
         assert_type(await runtime.offload(count, "text"), int)

@@ -10,7 +10,13 @@ Thread identity
     The main thread of a worker process, or the one thread of a sub-interpreter. Either way modules are
     imported anew, once per isolate, and what they keep is not shared with anybody.
 Context variables
-    Do not cross. The function sees their defaults.
+    Do not cross, but for those that the runtime was told of and OpenTelemetry's (`context`). The function
+    sees the defaults of the others.
+Before the first call
+    Each isolate is set up: logging, and the initializer of the runtime whose calls it is for (`setup`).
+Logging
+    Records go to the loggers of the same names here, ahead of the answer to their call (`records`). One that
+    was logged just before a crash may be lost.
 `check_cancelled` and `blocking`
     Do nothing there.
 Timeouts and cancelling

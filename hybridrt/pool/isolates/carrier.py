@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextvars import Context
 from typing import Any
 
-from hybridrt.errors import NotPortableError, WorkerLostError
+from hybridrt.errors import IsolateInitializerError, NotPortableError, WorkerLostError
 from hybridrt.pool.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
+from hybridrt.pool.isolates.context import Variables, carry
 from hybridrt.pool.isolates.crew import Crew, interpreters, processes
 from hybridrt.pool.isolates.crossing import Crossing
-from hybridrt.pool.isolates.frames import RemoteFrame, rebuild_frames
+from hybridrt.pool.isolates.frames import remote_error
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.packing import Packed, pack
 from hybridrt.pool.isolates.reference import Reference
+from hybridrt.pool.isolates.setup import DEFAULT_SETUP, Setup
 from hybridrt.pool.isolates.wire import Message
 
-__all__ = ["Carrier", "RemoteTraceback", "crew_for", "hide_own_frames", "refuse"]
+__all__ = ["Carrier", "crew_for", "refuse"]
+
+logger = logging.getLogger("hybridrt")
 
 _ATTEMPTS = 5
 """New isolates to try that end before they get the call."""
 _refused: set[tuple[str, str, int]] = set()
 """Places of functions that a sub-interpreter cannot run; they go to processes."""
-
-
-class RemoteTraceback(Exception):
-    """The traceback of an exception in another interpreter, as text.
-
-    Attributes:
-        frames: The same as frames, which the exception shows as its own here.
-    """
-
-    def __init__(self, text: str, frames: Sequence[RemoteFrame]) -> None:
-        super().__init__(text)
-        self.frames = rebuild_frames(frames)
-
-    def __str__(self) -> str:
-        return f'\n"""\n{self.args[0]}"""'
-
-
-def hide_own_frames(error: BaseException | None) -> None:
-    """Leave of the traceback of what an isolate has raised only the frames over there."""
-    if error is not None and isinstance(error.__cause__, RemoteTraceback):
-        error.__traceback__ = error.__cause__.frames
 
 
 def crew_for(reference: Reference, isolation: str) -> Crew:
@@ -66,13 +51,26 @@ class Carrier:
         reference: The function.
         crew: Lends the isolate.
         on_crossing: Hears of what the call cost, where it has come back; not of one that was lost.
+        setup: Prepares the isolate; None for what all have.
+        variables: Context variables that cross.
+        context: The caller's, if anything of it is to cross.
     """
 
-    __slots__ = ("_lock", "_on_crossing", "_reference", "crew", "isolate", "stopped")
+    __slots__ = (
+        "_context", "_lock", "_on_crossing", "_reference", "_setup", "_variables", "crew", "isolate",
+        "stopped",
+    )  # fmt: skip
 
     def __init__(
-        self, reference: Reference, crew: Crew, on_crossing: Callable[[Crossing], object] | None = None
+        self,
+        reference: Reference,
+        crew: Crew,
+        on_crossing: Callable[[Crossing], object] | None = None,
+        setup: Setup | None = None,
+        variables: Variables = (),
+        context: Context | None = None,
     ) -> None:
+        self._setup, self._variables, self._context = setup, variables, context
         self._reference = reference
         self._on_crossing = on_crossing
         self._lock = threading.RLock()  # `stop` may interrupt itself
@@ -112,13 +110,14 @@ class Carrier:
         return self._outcome(message)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
+        carried = () if self._context is None else (self._context.run(carry, self._variables),)
         try:
-            return pack((tuple(self._reference), args, kwargs))
+            return pack((tuple(self._reference), args, kwargs, *carried))
         except Exception as error:
             raise NotPortableError(self._culprit(args, kwargs, error)) from error
 
     def _culprit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> str:
-        """Say which argument cannot be packed."""
+        """Say which argument or context variable cannot be packed."""
         for name, value in (*enumerate(args, 1), *kwargs.items()):
             try:
                 pack(value)
@@ -127,6 +126,15 @@ class Carrier:
                 return (
                     f"{which} of {self._reference} is a {type(value).__qualname__} and cannot be carried to "
                     f"another interpreter: {problem}; pass what can be pickled, or use where='thread'"
+                )
+        for _, name, variable in self._variables:
+            value = self._context and self._context.get(variable)
+            try:
+                pack(value)
+            except Exception as problem:
+                return (
+                    f"the context variable {name!r} is a {type(value).__qualname__} and cannot be carried to "
+                    f"another interpreter with {self._reference}: {problem}; leave it out of isolate_context"
                 )
         return f"the arguments of {self._reference} cannot be carried to another interpreter: {error}"
 
@@ -142,18 +150,20 @@ class Carrier:
             cold = isolate.cold
             new += cold
             try:
-                message = isolate.run(packed)
+                refused = None if isolate.is_set_up else (self._setup or DEFAULT_SETUP).apply(isolate)
+                message = refused or isolate.run(packed)
             except BaseException as error:
                 self._let_go(isolate, fit=False)
                 if self.stopped:
                     raise self._cancelled() from None
                 if not isinstance(error, WorkerLostError):
+                    self._note_failure(error)
                     raise
                 fate, started, code = str(error), error.started, error.exitcode  # no traceback: it holds us
                 if started or new == _ATTEMPTS:
                     break
             else:
-                self._let_go(isolate, fit=message.error is None)
+                self._let_go(isolate, fit=message.error is None and isolate.is_set_up)
                 if message.status != REFUSED or self.crew is not interpreters:
                     return message, cold
                 refuse(self._reference)
@@ -162,13 +172,20 @@ class Carrier:
 
     def _lease(self) -> Isolate:
         self._raise_if_stopped()  # starting one takes long
-        isolate = self.crew.lease()
+        if self._setup is not None:
+            self._setup.check()
+        isolate = self.crew.lease(self._setup)
         with self._lock:
             if not self.stopped:
                 self.isolate = isolate
                 return isolate
         self.crew.give_back(isolate)
         raise self._cancelled()
+
+    def _note_failure(self, error: BaseException) -> None:
+        if self._setup is not None and isinstance(error, IsolateInitializerError):
+            self._setup.failures += 1
+            logger.error("%s", error, exc_info=error)  # a call under "auto" goes on in a thread
 
     def _raise_if_stopped(self) -> None:
         if self.stopped:
@@ -195,8 +212,7 @@ class Carrier:
                 started=True,
             ) from message.error
         if status == RAISED:
-            error, text, frames = value
-            error.__cause__ = RemoteTraceback(text, frames)
+            error = remote_error(value)
             try:
                 raise error
             finally:

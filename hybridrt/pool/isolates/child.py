@@ -20,10 +20,13 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from hybridrt.pool.isolates.context import run_within
 from hybridrt.pool.isolates.frames import name_frames
 from hybridrt.pool.isolates.packing import Packed, pack, unpack
+from hybridrt.pool.isolates.records import RecordSender
 from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
@@ -39,6 +42,7 @@ _NO_TERMINAL = (
     "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
     "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
 )
+_OWN = "hybridrt.pool.isolates."
 _DEBUGGER = frozenset({"bdb", "pdb"})
 
 Reply = tuple[int, int, int, Packed]
@@ -75,11 +79,16 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
     global _inside
     _inside = True
     wire = Wire(end)
+    sender = RecordSender(wire)
     try:
         while True:
             message = wire.receive()
+            sender.live = True
             status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
+            sender.live = False
             del message  # an idle isolate keeps nothing of a call alive
+            if sender.waiting:
+                sender.send_waiting()
             wire.send(packed, status, wall_ns, cpu_ns)
             del packed
     except WireClosedError:
@@ -120,15 +129,18 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
     """Run a call and pack what came of it.
 
     Args:
-        call: Reference, arguments and keyword arguments.
+        call: Reference, arguments, keyword arguments, and what is carried of the caller's context if there
+            is any.
         problem: Why they could not be put together.
         clock: The CPU time of who runs it.
     """
     if problem is not None:
         return _excuse(REFUSED if _refuses(problem) else ARGUMENTS, problem)
-    reference, args, kwargs = call
+    reference, args, kwargs, *carried = call
     try:
         fn = resolve(*reference)
+        if carried:
+            fn = partial(run_within, carried[0], fn)
     except BaseException as error:  # a module may want to end the program
         return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
     cpu, wall = clock(), time.perf_counter_ns()
@@ -160,8 +172,9 @@ def _refuses(error: BaseException) -> bool:
 
 def _pack_error(error: BaseException) -> Packed:
     """Pack an exception that can be rebuilt, or else one that tells its type and text."""
-    # The frames above the function's own are ours.
-    trace = error.__traceback__.tb_next if error.__traceback__ else None
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN):
+        trace = trace.tb_next  # the frames above the function's own
     text = "".join(traceback.format_exception(type(error), error, trace))
     frames = name_frames(trace)
     if sys.breakpointhook is _refuse_debugger and any(module in _DEBUGGER for *_, module, _, _ in frames):

@@ -121,8 +121,10 @@ class Crew:
         """Return all isolates, idle and lent."""
         return (*(isolate for _, isolate in tuple(self._idle)), *tuple(self._lent))
 
-    def lease(self) -> Isolate:
+    def lease(self, setup: object = None) -> Isolate:
         """Return an isolate for one call, started if none is idle; the one used last comes first.
+
+        One that was prepared for others does not fit, and leaves if there are as many as may be.
 
         One that came back a moment ago is not asked whether it lives: if not, its wire refuses the call,
         unless somebody else, forked by the function in some odd way, holds the other end.
@@ -133,19 +135,34 @@ class Crew:
         """
         while True:
             with self._lock:
-                if not self._idle:
+                at = self._last_idle_locked(setup)
+                if at is None:
+                    others = [self._idle.pop(0)[1]] if self._is_full_locked() else []
                     break
-                leaves_at, isolate = self._idle.pop()
+                leaves_at, isolate = self._idle.pop(at)
                 self._lent[isolate] = self._generation
             if self._is_fresh(leaves_at) or isolate.is_alive():
                 return isolate
             self.discard(isolate)
-        return self._start()
+        self.end(*others)
+        return self._start(setup)
+
+    def _last_idle_locked(self, setup: object) -> int | None:
+        """Return where the isolate of this setup is that was used last."""
+        for at in range(len(self._idle) - 1, -1, -1):
+            if self._idle[at][1].setup is setup:
+                return at
+        return None
+
+    def _is_full_locked(self) -> bool:
+        """Return True if idle isolates keep the place of one that is to be started."""
+        many = len(self._idle) + len(self._lent)
+        return bool(self._idle) and self._gate is not None and many >= self._gate.most
 
     def _is_fresh(self, leaves_at: float) -> bool:
         return leaves_at - time.monotonic() > self._idle_timeout - FRESH
 
-    def _start(self) -> Isolate:
+    def _start(self, setup: object) -> Isolate:
         generation = self._generation
         try:
             isolate = self._make()
@@ -155,6 +172,7 @@ class Crew:
                 f"none of the {self._name} could be started, so the call has not begun ({error}); "
                 "free what is short, or use where='thread'",
             ) from error
+        isolate.setup = setup
         with self._lock:
             self._lent[isolate] = generation
         return isolate

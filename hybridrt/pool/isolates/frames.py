@@ -13,7 +13,9 @@ from itertools import islice
 from types import CodeType, FunctionType, TracebackType
 from typing import TypeAlias
 
-__all__ = ["RemoteFrame", "name_frames", "rebuild_frames"]
+__all__ = [
+    "RemoteFrame", "RemoteTraceback", "hide_own_frames", "name_frames", "rebuild_frames", "remote_error",
+]  # fmt: skip
 
 Position: TypeAlias = tuple[int, int, int | None, int | None]
 """First and last line of the expression that was reached, and its columns where they are known."""
@@ -21,6 +23,35 @@ RemoteFrame: TypeAlias = tuple[str, str, str, str, int, Position]
 """File, name, qualified name, module and first line of a function, and the position in it."""
 _FRAMES_MAX = 100
 """Frames that cross, the innermost ones; of a recursion that went too deep there are a thousand alike."""
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception in another interpreter, as text.
+
+    Attributes:
+        frames: The same as frames, which the exception shows as its own here.
+    """
+
+    def __init__(self, text: str, frames: Sequence[RemoteFrame]) -> None:
+        super().__init__(text)
+        self.frames = rebuild_frames(frames)
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
+
+
+def remote_error(raised: tuple[BaseException, str, Sequence[RemoteFrame]]) -> BaseException:
+    """Return an exception that an isolate has sent, with its text and its frames."""
+    error, text, frames = raised
+    error.__cause__ = RemoteTraceback(text, frames)
+    hide_own_frames(error)
+    return error
+
+
+def hide_own_frames(error: BaseException | None) -> None:
+    """Leave of the traceback of what an isolate has raised only the frames over there."""
+    if error is not None and isinstance(error.__cause__, RemoteTraceback):
+        error.__traceback__ = error.__cause__.frames
 
 
 def name_frames(trace: TracebackType | None) -> list[RemoteFrame]:

@@ -7,6 +7,7 @@ import sys
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.pool.isolates.packing import Packed
+from hybridrt.pool.isolates.records import RECORDS, handle_records
 from hybridrt.pool.isolates.wire import Message, OutOfStepError, Wire, WireClosedError
 
 __all__ = ["LEAVING", "Isolate", "program"]
@@ -33,7 +34,12 @@ class Isolate:
 
     Attributes:
         cold: It has not run a call yet: what the first one takes has the start in it.
+        is_set_up: It has been prepared for calls.
+        setup: What prepares it; its calls are of those who have the same. None: what all have.
     """
+
+    is_set_up = False
+    setup: object = None
 
     MEMORY = 0
     """Bytes to reckon with for each."""
@@ -60,6 +66,9 @@ class Isolate:
             self.wire.send(packed)
             started = True
             message = self.wire.receive()
+            while message.status == RECORDS and message.error is None:
+                handle_records(message.value)
+                message = self.wire.receive()
         except OutOfStepError:
             raise WorkerLostError(f"{self} has sent what is no answer to its call, and is ended") from None
         except WireClosedError:
