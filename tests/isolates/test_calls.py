@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from hybridrt import NotPortableError, Runtime
-from hybridrt.pool.isolates import crew
 from hybridrt.pool.isolates.packing import pack
 from hybridrt.pool.isolates.process import WorkerProcess
 from hybridrt.pool.isolates.reference import refer
@@ -209,12 +208,10 @@ async def test_after_what_could_not_cross_the_isolate_goes_on(isolation: Isolati
 # ---------------------------------------------------------------------- how many, and what it costs
 
 
+@pytest.mark.usefixtures("one_at_a_time")
 async def test_as_many_calls_run_at_once_as_there_are_isolates_and_the_others_wait(
-    isolation: Isolation, far_gate: FarGate, monkeypatch: pytest.MonkeyPatch, runtime: Runtime
+    isolation: Isolation, far_gate: FarGate, runtime: Runtime
 ) -> None:
-    chosen = crew.processes if isolation == "process" else crew.interpreters
-    assert chosen is not None
-    monkeypatch.setattr(chosen.gate, "limit", 1)
     first = far_gate.push("first", isolation=isolation)
     await far_gate.entered()
     second = push(far.add, 1, isolation=isolation)
