@@ -58,16 +58,22 @@ class Interrupts:
             self._handle(number, frame)
 
     def _pass_on(self, number: int) -> None:
-        """Let the signal be handled now, or by the end of the loop's run if that ends in this turn.
+        """Let the signal be handled now, or raise it again after the loop's run if that ends in this turn.
 
-        To raise now would leave behind what stops the loop: it would stop when `Runner.close` runs it.
+        An exception now would leave behind what stops the loop: it would stop as `Runner.close` runs it.
         """
         assert self._handle is not None
         main = _main_of(self._handle)
-        if main is None or not main.done():
+        if main is not None and main.done():
+            if not main.cancelled():  # else `Runner.run` raises `KeyboardInterrupt` anyway
+                self._loop.call_soon(signal.raise_signal, number)
+            return
+        try:
             self._handle(number, None)
-        elif not main.cancelled():  # else `Runner.run` raises `KeyboardInterrupt` anyway
-            self._loop.call_soon(self._handle, number, None)
+        except KeyboardInterrupt:
+            if main is not None:
+                _keep_from_stopping(main)
+            raise
 
 
 @contextmanager
@@ -113,6 +119,17 @@ def _main_of(handle: Handler) -> asyncio.Task[Any] | None:
     """Return the task that the handler of a `Runner` cancels; None if it is another handler."""
     runner = getattr(getattr(handle, "func", None), "__self__", None)
     return handle.keywords["main_task"] if isinstance(runner, asyncio.Runner) else None  # type: ignore[attr-defined]
+
+
+def _keep_from_stopping(main: asyncio.Task[Any]) -> None:
+    """Let the end of a task no longer stop its loop, whose run ends now.
+
+    uvloop runs the callbacks of one more turn after an exception. If `main` ended there, it would leave
+    behind what stops the loop.
+    """
+    for callback, _ in getattr(main, "_callbacks", None) or ():
+        if getattr(callback, "__qualname__", "") == "run_until_complete.<locals>.done_cb":
+            main.remove_done_callback(callback)
 
 
 def _standing(handle: Handler) -> Handler:
