@@ -64,6 +64,8 @@ class IsolatedCall(LoopCall):
         """Complete the future."""
         if self.state == DONE:
             hide_own_frames(self.error)
+            if self.carrier.took_ns:
+                self.line.profile.took(self.carrier.took_ns)
         elif self.cancel_requested:  # it never began, and there is nothing to tell of why
             self.error = None
         super().settle()
@@ -196,9 +198,11 @@ def _ready(
     return call
 
 
-def _profile(pool: Pool, fn: Callable[..., Any], crew: Crew) -> Profile:
+def _profile(pool: Pool, fn: Callable[..., Any], crew: Crew) -> IsolateProfile:
     """Return the profile of the function in this kind of isolate, beside that of its calls in threads."""
     code = getattr(fn, "__code__", None)
     name = "process" if crew is processes else "interpreter"
     key = (name, identify(fn)[0] if code is None else code)
-    return pool.profiles.under(key, lambda: IsolateProfile(key, f"{identify(fn)[1]} [{name}]"))
+    profile = pool.profiles.under(key, lambda: IsolateProfile(key, f"{identify(fn)[1]} [{name}]"))
+    assert isinstance(profile, IsolateProfile)
+    return profile

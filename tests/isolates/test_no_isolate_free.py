@@ -62,3 +62,11 @@ async def test_a_call_that_cannot_run_elsewhere_gets_one_more_isolate(
     await far_gate.release()
     assert await held == 1
     assert (one_at_a_time.active, one_at_a_time.limit) == (0, 1)
+
+
+async def test_the_start_of_an_isolate_is_no_part_of_what_a_call_usually_takes(runtime: Runtime) -> None:
+    call = push(far.add, 1)
+    await call
+    assert 0 < call.profile.usual_ns <= call.profile.wall_mean_ns
+    call.profile.took(call.profile.usual_ns + 8)
+    assert call.profile.usual_ns == call.carrier.took_ns + 1

@@ -90,7 +90,7 @@ def test_where_threads_have_no_clock_a_quiet_process_means_waiting(stage: Stage)
 def test_a_call_that_is_ready_and_has_no_core_keeps_its_permit(stage: Stage) -> None:
     first, second = stage.push_many(2, stage.learn(Kind.LONG))
     stage.probe_of(first).runnable = True
-    stage.step(40 * MS, times=9)
+    stage.step(40 * MS, times=8)
     assert stage.running() == [first]
     stage.probe_of(first).runnable = None  # a platform that does not tell
     stage.step(40 * MS, times=2)

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.governing import OVERDRAFT_NS
 from hybridrt.values import Kind
 
@@ -88,7 +89,7 @@ def test_calls_that_are_cancelled_at_the_head_of_a_lane_do_not_count_as_its_prog
     holder, *impatient, last = stage.push_many(12, fn)
     stage.compute(holder)
     for call in impatient:
-        stage.step(36 * MS)
+        stage.step(32 * MS)
         assert call.cancel()
     stage.step(16 * MS, times=3)
     assert stage.running() == [holder, last]
@@ -157,6 +158,36 @@ def test_how_long_the_running_calls_usually_take_does_not_matter(stage: Stage, u
     call = stage.push(stage.learn(Kind.LONG, usual=usual))
     stage.step(10 * MS, times=50)
     assert stage.running() == [job, call]
+
+
+def test_a_lengthy_call_at_the_head_of_a_lane_does_not_keep_a_shorter_one_behind_it(stage: Stage) -> None:
+    job = stage.push(stage.learn(Kind.LONG, "job", usual=60.0))
+    stage.compute(job)
+    lengthy = stage.push(stage.learn(Kind.LONG, "lengthy", usual=2.0))
+    call = stage.push(stage.learn(Kind.LONG, usual=0.04))
+    stage.step(10 * MS, times=50)
+    assert stage.running() == [job, call]
+    stage.compute(call)
+    stage.step(50 * MS, times=150)
+    assert stage.running() == [job, lengthy, call]
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_calls_that_can_run_elsewhere_stay_at_a_gate_while_it_lets_others_in(
+    stage: Stage, stuck: bool
+) -> None:
+    gate = WatchedGate(1, "isolates", most=1)
+    stage.interpreter.gates.append(gate)
+    fn = stage.learn(Kind.WAITING, usual=0.1)
+    calls = [stage.push(fn, number, gates=(gate,), spills=True) for number in range(10)]
+    submitted = stage.pool.tally.submitted
+    for call in calls[:8]:
+        stage.step(20 * MS, times=6)
+        if not stuck:
+            stage.end(call)
+    assert [call.done() for call in calls[1:]] == [stuck or number < 8 for number in range(1, 10)]
+    assert gate.stands_still == stuck
+    assert stage.pool.tally.submitted == (1 if stuck else submitted)
 
 
 def test_an_overdraft_gives_its_permit_back(stage: Stage) -> None:

@@ -54,11 +54,14 @@ class Carrier:
         setup: Prepares the isolate; None for what all have.
         variables: Context variables that cross.
         context: The caller's, if anything of it is to cross.
+
+    Attributes:
+        took_ns: What the function itself took; 0 if it has not come back.
     """
 
     __slots__ = (
         "_context", "_lock", "_on_crossing", "_reference", "_setup", "_variables", "crew", "isolate",
-        "stopped",
+        "stopped", "took_ns",
     )  # fmt: skip
 
     def __init__(
@@ -77,6 +80,7 @@ class Carrier:
         self.isolate: Isolate | None = None
         self.crew = crew
         self.stopped = False
+        self.took_ns = 0
 
     def stop(self) -> None:
         """Stop the call, if it can be; from any thread, at any time.
@@ -98,6 +102,7 @@ class Carrier:
         """
         wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         message, cold = self._run(self._pack(args, kwargs))
+        self.took_ns = message.wall_ns
         if self._on_crossing is not None and message.status <= RAISED:
             crossing = Crossing(
                 wall_ns=time.perf_counter_ns() - wall,
