@@ -13,6 +13,7 @@ import pytest
 from hybridrt import Runtime, offload
 from hybridrt.pool.isolates import records
 from hybridrt.pool.isolates.records import RECORDS, RecordSender, handle_records
+from hybridrt.pool.isolates.setup import Setup
 from hybridrt.pool.isolates.wire import Wire
 from hybridrt.values import Isolation
 
@@ -185,3 +186,39 @@ def test_a_record_made_while_records_are_sent_comes_after_them(
     monkeypatch.setattr(here._wire, "send", send_and_log)
     here.handle(record("first"))
     assert [there.receive().value[0]["msg"] for _ in range(2)] == ["first", "second"]
+
+
+@pytest.mark.race
+def test_threads_that_log_beside_a_call_lose_nothing_and_keep_their_order(
+    sender: tuple[RecordSender, Wire],
+) -> None:
+    here, there = sender
+    here.live = True
+    with ThreadPoolExecutor(3) as others:
+        logging_beside = [others.submit(log_ten, here, name) for name in ("a", "b")]
+        read = others.submit(lambda: [fields["msg"] for fields in receive(there, 30)])
+        log_ten(here, "own")
+        for each in logging_beside:
+            each.result()
+        here.send_waiting()
+        found = read.result()
+    for name in ("a", "b", "own"):
+        assert [text for text in found if text.startswith(name)] == [f"{name}{count}" for count in range(10)]
+
+
+def log_ten(sender: RecordSender, name: str) -> None:
+    for count in range(10):
+        sender.handle(record(f"{name}{count}"))
+
+
+def receive(wire: Wire, many: int) -> list[dict[str, Any]]:
+    found = list[dict[str, Any]]()
+    while len(found) < many:
+        found += wire.receive().value
+    return found
+
+
+def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Setup()._forwards
+    monkeypatch.setenv("HYBRIDRT_ISOLATE_LOGGING", "0")
+    assert not Setup()._forwards
