@@ -213,8 +213,9 @@ def __dir__() -> list[str]:
     exception included: thousands of lines that bury the text.
     """
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__") == "inspect":
-        frame = frame.f_back  # pydoc asks through `inspect.getmembers`
+    while frame is not None and frame.f_globals.get("__name__") in ("inspect", "forbiddenfruit"):
+        # pydoc asks through `inspect.getmembers`; blockbuster brings a `dir` in Python.
+        frame = frame.f_back
     if frame is not None and frame.f_code.co_name == "docmodule":
         return []
     return sorted(globals())

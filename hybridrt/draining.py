@@ -26,7 +26,7 @@ LAST_STEP = 0.1
 """Seconds that a thread has to end in after it has said that it is about to, and to say which call it has
 taken; either takes microseconds."""
 BETWEEN_LOOKS = 0.001
-"""Seconds between two looks at a thread that has taken a call and has not said so."""
+"""Seconds between two looks at a thread that is about to end, or has taken a call and has not said so."""
 
 
 class Draining:
@@ -47,10 +47,11 @@ class Draining:
         close(self._port.pool, closed_error, cancel_queued=False)
         crew.when_empty(lambda: _call_soon(loop, self._emptied, empty))
         await asyncio.wait({empty}, timeout=timeout)
-        if empty.done():
-            for thread in crew.all_threads():
-                if thread.is_alive():
-                    thread.join(LAST_STEP)
+        until = loop.time() + LAST_STEP
+        while empty.done() and any(thread.is_alive() for thread in crew.all_threads()):
+            if loop.time() >= until:
+                break
+            await asyncio.sleep(BETWEEN_LOOKS)
 
     def _emptied(self, empty: asyncio.Future[None]) -> None:
         self._port.outlet.settle_all()  # the loop may end before it would look by itself

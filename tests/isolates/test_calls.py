@@ -177,6 +177,7 @@ async def test_a_function_whose_module_ends_the_program_there_is_told(isolation:
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
+@pytest.mark.blocks_the_loop
 async def test_ctrl_c_does_not_reach_a_process_that_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     masks = list[Any]()
     start = subprocess.Popen

@@ -312,6 +312,14 @@ async def test_closing_the_runtime_waits_for_isolated_calls(
     assert not _all_isolates()
 
 
+async def test_closing_a_runtime_without_threads_does_not_wait_for_its_isolates_on_the_loop() -> None:
+    """blockbuster raises if it does."""
+    async with Runtime(idle_timeout=0.01, min_workers=0) as runtime:
+        assert await run_isolated(far.add, 1) == 2
+        await eventually(lambda: runtime.statistics().workers == 0)
+    await eventually(lambda: crew.processes.isolates() == ())
+
+
 # ---------------------------------------------------------------------- sub-interpreters alone
 
 needs_interpreters = pytest.mark.skipif(not AVAILABLE, reason="sub-interpreters need Python 3.14")

@@ -138,6 +138,7 @@ async def test_a_storm_of_kills_costs_the_calls_that_ran_and_nothing_else(calls:
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+@pytest.mark.blocks_the_loop
 async def test_nothing_stays_open_after_workers_that_were_killed_left_or_timed_out(far_gate: FarGate) -> None:
     await run_isolated(far.add, 1)
     close_isolates()

@@ -140,6 +140,7 @@ async def test_now_and_then_carrying_is_tried_again(holding: Work, isolates: Iso
     assert standing(fn).where == "isolate"
 
 
+@pytest.mark.blocks_the_loop
 async def test_the_time_of_a_call_that_is_made_again_in_a_thread_runs_from_its_beginning(
     holding: Work, isolates: Isolates, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ async def test_a_call_whose_thread_waited_for_nothing_is_no_overrun_however_long
     assert placement(short).overruns == 0
 
 
+@pytest.mark.blocks_the_loop
 async def test_a_call_that_blocks_the_loop_is_an_overrun(clock: ManualClock) -> None:
     work, closed = Work(clock), threading.Event()
 

@@ -20,7 +20,7 @@ from .support import DEADLINE, Meeting, until
 
 
 def test_a_free_lock_is_returned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock_module.time, "sleep", lambda _: pytest.fail("nobody has it"))
+    monkeypatch.setattr(lock_module, "sleep", lambda _: pytest.fail("nobody has it"))
     lock = threading.Lock()
     assert patiently(lock) is lock
     assert not lock.locked()
@@ -34,7 +34,7 @@ def test_a_taken_lock_is_looked_at_again_until_it_is_free(monkeypatch: pytest.Mo
         if len(looks) == 3:
             lock.release()
 
-    monkeypatch.setattr(lock_module.time, "sleep", sleep)
+    monkeypatch.setattr(lock_module, "sleep", sleep)
     lock.acquire()
     with patiently(lock):
         assert lock.locked()
@@ -43,7 +43,7 @@ def test_a_taken_lock_is_looked_at_again_until_it_is_free(monkeypatch: pytest.Mo
 
 def test_without_a_gil_there_is_nothing_to_be_patient_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_module, "gil_enabled", lambda: False)
-    monkeypatch.setattr(lock_module.time, "sleep", lambda _: pytest.fail("the lock itself waits better"))
+    monkeypatch.setattr(lock_module, "sleep", lambda _: pytest.fail("the lock itself waits better"))
     lock = threading.Lock()
     with lock:
         assert patiently(lock) is lock
@@ -108,7 +108,7 @@ def test_a_thread_that_waits_for_another_one_is_not_taken_to_wait_for_itself(
     holder = threading.Thread(target=hold)
     holder.start()
     assert held.wait(DEADLINE)
-    monkeypatch.setattr(lock_module.time, "sleep", look)
+    monkeypatch.setattr(lock_module, "sleep", look)
     assert executor.submit(abs, -1).result(DEADLINE) == 1
     holder.join()
 

@@ -115,6 +115,7 @@ async def test_a_call_that_is_stuck_at_the_deadline_fails_and_is_left_behind() -
         await eventually(lambda: runtime.statistics().workers == 0)
 
 
+@pytest.mark.blocks_the_loop
 async def test_the_log_names_the_function_and_line_that_is_stuck(caplog: pytest.LogCaptureFixture) -> None:
     def stuck(gate: Gate) -> None:
         gate()

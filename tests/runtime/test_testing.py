@@ -158,6 +158,7 @@ async def test_reset_leaves_an_open_runtime_alone() -> None:
         assert runtime.statistics().completed == 3
 
 
+@pytest.mark.blocks_the_loop
 async def test_reset_within_a_loop_gives_it_a_new_private_executor() -> None:
     assert await offload(int)("1") == 1
     reset()

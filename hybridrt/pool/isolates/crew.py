@@ -13,6 +13,7 @@ between finds another generation, and ends it.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import errno
 import os
@@ -208,6 +209,13 @@ class Crew:
             reaper.join()
         self.end(*(isolate for _, isolate in idle))
 
+    def dismiss(self) -> None:
+        """The same, but do not wait: the thread that sees to idle isolates ends them now."""
+        with self._lock:
+            self._generation += 1
+            self._idle = [(0.0, isolate) for _, isolate in self._idle]
+            self._changed.notify_all()
+
     def kill(self) -> None:
         """Stop what can be stopped, at the end of the program."""
         for isolate in self.isolates():
@@ -270,8 +278,13 @@ def used_by(pool: Pool) -> None:
 
 def _left(pool: Pool) -> None:
     _users.discard(pool)
-    if not _users:
+    if _users:
+        return
+    if asyncio._get_running_loop() is None:
         close_isolates()
+        return
+    for crew in _crews:  # the last worker had left before the pool was closed, by this loop
+        crew.dismiss()
 
 
 def close_isolates() -> None:
