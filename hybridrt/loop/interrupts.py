@@ -3,7 +3,7 @@
 Whatever handles SIGINT on the main thread stays the one that does: asyncio's, which cancels the main task at
 the first Ctrl-C and raises `KeyboardInterrupt` at the second, or Python's, which raises at once. While a
 runtime is open it is only asked a moment later, by the loop, if the signal arrives in the middle of a step
-that must be done as a whole. So are those of asyncio:
+that must be done as a whole, or in code of ours or of asyncio, whose steps are, too:
 
     1. The loop takes a callback out of its queue, to wake a task.
     2. The second Ctrl-C raises there, and the callback is lost.
@@ -24,6 +24,7 @@ from hybridrt.pool.uninterrupted import is_uninterrupted
 
 __all__ = ["Interrupts", "ctrl_c_held_back"]
 
+_OURS = frozenset({"asyncio", __name__.partition(".")[0]})
 _USED_BY_LOOPS = frozenset({"_weakrefset", "selectors", "socket", "weakref"})
 """Modules of the standard library in which loops may stand."""
 Handler = Callable[[int, FrameType | None], Any]
@@ -51,7 +52,7 @@ class Interrupts:
             signal.signal(signal.SIGINT, _standing(self._handle))
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
-        if (is_uninterrupted(frame) or _is_loop(frame)) and not self._loop.is_closed():
+        if self._loop.is_running() and (is_uninterrupted(frame) or _is_ours(frame)):
             self._loop.call_soon_threadsafe(self._pass_on, number)
         else:
             assert self._handle is not None
@@ -108,11 +109,11 @@ def _may_handle() -> bool:
     return True
 
 
-def _is_loop(frame: FrameType | None) -> bool:
-    """Return True if a frame is asyncio's, or of something that asyncio has called; it never takes long."""
+def _is_ours(frame: FrameType | None) -> bool:
+    """Return True if code of asyncio or of this package runs, and not what it has called of others."""
     while frame is not None and frame.f_globals.get("__name__") in _USED_BY_LOOPS:
         frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "asyncio"
+    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS
 
 
 def _main_of(handle: Handler) -> asyncio.Task[Any] | None:
