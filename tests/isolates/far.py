@@ -345,6 +345,11 @@ def log(name: str, level: int, text: str, *args: Any) -> None:
     logging.getLogger(name).log(level, text, *args)
 
 
+def log_and_hold(entered: str, release: str, value: object) -> None:
+    logging.getLogger("far").info("in the middle")
+    hold(entered, release)
+
+
 def log_exception() -> None:
     try:
         divide(0.0)

@@ -16,9 +16,10 @@ from hybridrt.pool.isolates.records import RECORDS, RecordSender, handle_records
 from hybridrt.pool.isolates.setup import Setup
 from hybridrt.pool.isolates.wire import Wire
 from hybridrt.values import Isolation
+from tests.loop.support import eventually
 
 from . import far
-from .support import run_isolated
+from .support import FarGate, run_isolated
 
 pytestmark = [
     pytest.mark.slow,  # isolates take the levels of the loggers here as they start
@@ -70,6 +71,18 @@ async def test_records_are_there_when_the_call_returns_in_their_order(
     for start in range(0, 30, 10):
         await run_isolated(far.log_numbers, start, 10, isolation=isolation)
     assert [int(record.getMessage()) for record in heard.records] == list(range(30))
+
+
+@pytest.mark.usefixtures("runtime")
+async def test_a_record_is_heard_while_its_call_runs(
+    isolation: Isolation, heard: pytest.LogCaptureFixture, far_gate: FarGate
+) -> None:
+    held = far_gate.push(fn=far.log_and_hold, isolation=isolation)
+    await far_gate.entered()
+    await eventually(lambda: [record.getMessage() for record in heard.records] == ["in the middle"])
+    assert not held.done()
+    await far_gate.release()
+    await held
 
 
 @pytest.mark.usefixtures("runtime")
