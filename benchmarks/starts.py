@@ -46,20 +46,17 @@ BESIDE: dict[str, list[str]] = {
 """By the name of a row, the neighbours of the child; those with short calls are the table's with them."""
 POOLS = {"stdlib": "stdlib pool", "hybridrt": "hybridrt"}
 KINDS = ("unknown", "short", "long", "waiting", "GIL-free", "pure", "isolate", "limit", "lane", "names")
-FAR = ("pure", "isolate")
-LIMIT, FAR_LIMIT = 0.5, 1.0
+LIMIT, BOTH_LIMIT = 0.5, 1.0
 """Seconds that the docs promise; for an isolate and a place among waiting calls, beside all neighbours."""
-STARTING = 1.0
-"""Seconds that starting one more isolate may take beside so many, which the docs leave open."""
 
 _NOTE = """\
 Seconds from submission to start, the longest of {calls} calls in {count} fresh processes; *never*: one had no
 result within 3 s. Short calls: a thousand a second. *Long* computes for 40 ms; *limit* is such a call with
 `limit=1`, *lane* a short one with a lane; *pure* is a pure function that runs in isolates by choice;
-*isolate* is the same with `where="isolate"`, for which one more process has to be started if all are taken.
-*Names* is `loop.getaddrinfo`, from submission to result. Endless computing are 4 calls, endless waiting 40,
-GIL-free and isolate calls as many as there are cores. The stdlib's pool has its default size, {threads}
-threads here."""
+*isolate* is the same with `where="isolate"`: if all are taken, one more process is started, which takes its
+time and has no promise. *Names* is `loop.getaddrinfo`, from submission to result. Endless computing are 4
+calls, endless waiting 40, GIL-free and isolate calls as many as there are cores. The stdlib's pool has its
+default size, {threads} threads here."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -112,11 +109,10 @@ def _targets(found: Mapping[str, Mapping[str, float | None]]) -> Iterator[Target
         longest = found.get(f"hybridrt beside {beside}")
         if longest is None:
             continue
-        near = [seconds for kind, seconds in longest.items() if kind not in FAR]
-        far = [longest[kind] for kind in FAR]
-        limit = (FAR_LIMIT if beside == "all of them" else LIMIT) + STARTING
-        yield _target(f"the longest wait beside {beside}", near, LIMIT)
-        yield _target(f"the longest wait for an isolate or instead of it beside {beside}", far, limit)
+        own = [seconds for kind, seconds in longest.items() if kind not in ("pure", "isolate")]
+        yield _target(f"the longest wait beside {beside}", own, LIMIT)
+        limit = BOTH_LIMIT if beside == "all of them" else LIMIT
+        yield _target(f"that of a pure function beside {beside}", [longest["pure"]], limit)
 
 
 def _target(claim: str, seconds: Sequence[float | None], limit: float) -> Target:
