@@ -249,13 +249,14 @@ def _git(root: Path, *command: str) -> str:
 def origin(machine: Mapping[str, Any]) -> str:
     """Return in words which code was measured, as far as the facts of a run tell.
 
-    `recorded_with` is the commit that brought the results of a run that did not note its own.
+    `recorded_with` is the commit that brought the results of a run that did not note its own, or noted one
+    that is not in the history.
     """
-    if found := machine.get("commit"):
-        return f"commit {found}"
-    if found := machine.get("recorded_with"):
-        return f"commit not noted, recorded with {found}"
-    return "not of a git checkout"
+    found, recorded = machine.get("commit"), machine.get("recorded_with")
+    if not found and not recorded:
+        return "not of a git checkout"
+    said = f"commit {found or 'not noted'}"
+    return f"{said}, recorded with {recorded}" if recorded else said
 
 
 def header(doc: str | None, options: Options, repetitions: int, absent: Sequence[str]) -> dict[str, Any]:
