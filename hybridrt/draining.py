@@ -13,9 +13,9 @@ from typing import Any
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port
-from hybridrt.pool.call import Call
 from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.stint import Stint
+from hybridrt.pool.roster import all_threads, all_workers, when_empty
+from hybridrt.pool.state import Call, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["Draining"]
@@ -42,13 +42,13 @@ class Draining:
 
     async def wait(self, timeout: float) -> None:
         """Take no more calls, and wait for those there are, and for their threads."""
-        loop, crew = self._port.loop, self._port.pool.crew
+        loop, pool = self._port.loop, self._port.pool
         empty = loop.create_future()
-        close(self._port.pool, closed_error, cancel_queued=False)
-        crew.when_empty(lambda: _call_soon(loop, self._emptied, empty))
+        close(pool, closed_error, cancel_queued=False)
+        when_empty(pool, lambda: _call_soon(loop, self._emptied, empty))
         await asyncio.wait({empty}, timeout=timeout)
         until = loop.time() + LAST_STEP
-        while empty.done() and any(thread.is_alive() for thread in crew.all_threads()):
+        while empty.done() and any(thread.is_alive() for thread in all_threads(pool)):
             if loop.time() >= until:
                 break
             await asyncio.sleep(BETWEEN_LOOKS)
@@ -70,9 +70,9 @@ class Draining:
         So as long as a stint is open and shows no call, we look again.
         """
         self.give_up()
-        loop, crew = self._port.loop, self._port.pool.crew
+        loop, pool = self._port.loop, self._port.pool
         until = loop.time() + LAST_STEP
-        while any(stint.serving and not stint.calls() for stint in crew.all_stints()) and loop.time() < until:
+        while any(stint.serving and not stint.calls() for stint in all_workers(pool)) and loop.time() < until:
             await asyncio.sleep(BETWEEN_LOOKS)
             self.give_up()
         self._port.outlet.settle_all()
@@ -82,14 +82,14 @@ class Draining:
     def give_up(self) -> None:
         """Fail what is queued, give up what runs, and say what that is."""
         close(self._port.pool, closed_error, cancel_queued=True, cancel_given=True)
-        for stint in self._port.pool.crew.all_stints():
+        for stint in all_workers(self._port.pool):
             stint.leave_behind()
             for call in stint.calls():
                 if call not in self._given_up:
                     self._given_up.add(call)
                     self._give_up(call, stint)
 
-    def _give_up(self, call: Call, stint: Stint) -> None:
+    def _give_up(self, call: Call, stint: Worker) -> None:
         age = (call.pool.crew.wall_ns() - call.started_ns) / 1e9
         logger.warning(
             "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",

@@ -23,10 +23,10 @@ from hybridrt.placements import (
     SizePlacement,
     time_text,
 )
-from hybridrt.pool.interpreter import Interpreter, shared
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.isolates.reference import refer
-from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.state import Pool, SharedBudget
 from hybridrt.values import FunctionStatistics, GilClass, Kind
 
 __all__ = ["explain"]
@@ -103,7 +103,7 @@ def _explain(
     options: Options,
     row: FunctionStatistics | None,
     placement: PlacementStatistics | None,
-    interpreter: Interpreter,
+    interpreter: SharedBudget,
     obstacle: str | None,
 ) -> Explanation:
     size = _size(options, row, placement, interpreter)
@@ -149,7 +149,7 @@ def _size(
     options: Options,
     row: FunctionStatistics | None,
     placement: PlacementStatistics | None,
-    interpreter: Interpreter,
+    interpreter: SharedBudget,
 ) -> SizePlacement:
     """Return what is known of the most used size; estimates for a function that is not placed."""
     if placement is not None and placement.sizes:

@@ -19,17 +19,17 @@ from hybridrt.callables import (
     peel,
 )
 from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
-from hybridrt.loop.call import LoopCall, make_call
+from hybridrt.loop.call import LoopCall
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
 from hybridrt.loop.placing import Elsewhere, Placing
-from hybridrt.loop.port import Port, current_port, known_port
+from hybridrt.loop.port import Port, current_port, known_port, make_call
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
 from hybridrt.observe.placement import measure
 from hybridrt.options import IN_PLACE, Options, make_options, place, placed_alike
 from hybridrt.pool.gates import Gate, lane_gate
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 from hybridrt.values import Isolation, Where
 
 __all__ = ["Offloaded", "is_async", "offload", "submit"]
@@ -76,7 +76,7 @@ class Offloaded(Generic[P, R]):
         *,
         binding: Binding = "object",
         head: tuple[Any, ...] = (),
-        limiter: Gate | None = None,
+        limiter: Gate[Any] | None = None,
         placing: Placing | None = None,
     ) -> None:
         if attributes := getattr(fn, "__dict__", None):
@@ -273,7 +273,7 @@ class Offloaded(Generic[P, R]):
                 timer.cancel()
             del call  # an error's traceback holds this frame
 
-    def _lane(self) -> Gate | None:
+    def _lane(self) -> Gate[Any] | None:
         """Return the gate of the lane, unless the calling thread holds it."""
         if self._options.lane is None:
             return None

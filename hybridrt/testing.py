@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 
+from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port, close_private_executor
-from hybridrt.pool.call import RUNNING, Call
 from hybridrt.pool.closing import closed_error
-from hybridrt.pool.ending import finish_helped
 from hybridrt.pool.interpreter import shared
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.scheduler import finish_helped
+from hybridrt.pool.state import RUNNING
 from hybridrt.runtime import Runtime
 
 __all__ = ["InlineRuntime", "ManualClock", "reset"]
@@ -71,36 +71,33 @@ class InlineRuntime(Runtime):
     """
 
     def _make_port(self, loop: asyncio.AbstractEventLoop) -> Port:
-        return Port(loop, self.executor, _InlinePool(self.executor._pool))
+        return Port(loop, self.executor, _InlineCall)
 
 
-class _InlinePool(Pool):
-    """Books calls in another pool's name and runs them where they are pushed."""
+class _InlineCall(LoopCall):
+    """A call that runs where it is submitted; the executor's statistics show it."""
 
-    def __init__(self, booked: Pool) -> None:
-        self.__dict__ = booked.__dict__  # one set of books: the executor's statistics show the calls
-
-    def push(self, call: Call) -> None:
-        """Run the call now."""
-        clock = self.interpreter.clock
-        self.hooks.submitted(call, "inline")
-        with self.interpreter.lock:
-            refused = self.refusal is not None
-            self.tally.submitted += not refused
-            call.state = RUNNING
+    def go(self) -> None:
+        """Run now."""
+        pool, clock = self.pool, self.pool.interpreter.clock
+        pool.hooks.submitted(self, "inline")
+        with pool.lock:
+            refused = pool.refusal is not None
+            pool.tally.submitted += not refused
+            self.state = RUNNING
         if refused:
-            self.hooks.rejected(call, error := closed_error())
+            pool.hooks.rejected(self, error := closed_error())
             raise error
-        call.queued_ns = call.started_ns = clock.wall_ns()
-        self.hooks.started(call)
+        self.queued_ns = self.started_ns = clock.wall_ns()
+        pool.hooks.started(self)
         cpu_start = clock.cpu_ns()
-        fn, context = call.fn, call.context or copy_context()
+        fn, context = self.fn, self.context or copy_context()
         assert fn is not None
         try:
-            call.value = context.run(fn, *call.args, **call.kwargs)
+            self.value = context.run(fn, *self.args, **self.kwargs)
         except BaseException as error:
-            call.error = error
-        call.wall_ns, call.cpu_ns = clock.wall_ns() - call.started_ns, clock.cpu_ns() - cpu_start
-        finish_helped(self, call)
-        call.deliver()
-        del call, fn, context
+            self.error = error
+        self.wall_ns, self.cpu_ns = clock.wall_ns() - self.started_ns, clock.cpu_ns() - cpu_start
+        finish_helped(pool, self)
+        self.deliver()
+        del self, fn, context

@@ -36,8 +36,8 @@ def test_an_error_keeps_what_it_says_when_it_is_pickled(error: type[HybridrtErro
     assert (type(again), str(again), again.started) == (error, "what happened", started)
 
 
-def test_there_are_six_errors() -> None:
-    assert len(PUBLIC) == 6
+def test_there_are_seven_errors() -> None:
+    assert len(PUBLIC) == 7
 
 
 async def test_a_refused_call_has_not_started() -> None:

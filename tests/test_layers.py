@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = "hybridrt"
@@ -137,6 +140,39 @@ def test_no_file_passes_600_lines() -> None:
     lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in files}
     long = {name: lines for name, lines in lengths.items() if lines > LINES_MAX}
     assert not long
+
+
+def needs(files: list[Path]) -> dict[str, set[str]]:
+    """Return which modules each module imports, those included that only its types need."""
+    modules = {module_of(path).removesuffix(".__init__"): path for path in files}
+    return {
+        module: {
+            name
+            for found in imports(path.read_text(), module_of(path))
+            for name in (found, found.rpartition(".")[0])
+            if name in modules and name not in (module, PACKAGE)
+        }
+        for module, path in modules.items()
+    }
+
+
+def test_every_file_can_be_understood_from_those_below_it_types_included() -> None:
+    TopologicalSorter(needs(sources(PACKAGE))).prepare()  # raises where imports form a circle
+
+
+def test_a_circle_of_which_one_half_is_for_types_alone_is_found(tmp_path: Path) -> None:
+    home = tmp_path / PACKAGE
+    home.mkdir()
+    (home / "low.py").write_text("if TYPE_CHECKING:\n    from hybridrt.high import High")
+    (home / "high.py").write_text("from .low import Low")
+    graph = {
+        path.stem: {
+            name.split(".")[1] for name in imports(path.read_text(), f"{PACKAGE}.{path.stem}") if "." in name
+        }
+        for path in home.iterdir()
+    }
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
 
 
 def test_an_import_that_points_up_is_found_in_every_spelling() -> None:

@@ -80,7 +80,7 @@ class _Switch:
         on = _is_on(number)
         self._side = "on" if on else "off"
         self._pool.measures = on
-        self._pool.crew.join_pool(self._pool)
+        self._pool.use_clocks()
         if not on:
             # The clocks stand still instead of reading zero, which would look like calls queued for
             # ages and start overdrafts.

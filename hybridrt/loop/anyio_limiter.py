@@ -28,7 +28,7 @@ from hybridrt.control.veto import FULL
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.loop.borrowing import Borrowing, Spent
 from hybridrt.measure.foreign import ThreadClocks, process_switches
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 from hybridrt.values import Decision, LimiterStatistics, Reason
 
 if TYPE_CHECKING:

@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from contextvars import copy_context
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
-from hybridrt.pool.call import DONE, QUEUED, Call
 from hybridrt.pool.cancelling import abandon, withdraw
 from hybridrt.pool.future import Outlet
 from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.state import DONE, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 
-if TYPE_CHECKING:
-    from hybridrt.loop.port import Port
-    from hybridrt.observe.functions import Profile
-
-__all__ = ["LoopCall", "make_call"]
+__all__ = ["LoopCall"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -179,22 +173,6 @@ class LoopCall(Call, asyncio.Future[Any]):
             logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
         if not self.done():
             super().cancel(self.cancel_message)
-
-
-def make_call(
-    port: Port, fn: Callable[..., Any], profile: Profile, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> LoopCall:
-    """Return a call of a function through the port of the running loop; `go` submits it."""
-    call = LoopCall(loop=port.loop)
-    call.state = QUEUED
-    call.fn = fn
-    call.args = args
-    call.kwargs = kwargs
-    call.context = copy_context() if port.copies_context else None
-    call.outlet = port.outlet
-    call.pool = port.pool
-    call.profile = profile
-    return call
 
 
 def _presentable(error: BaseException) -> BaseException:

@@ -10,7 +10,6 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
-from hybridrt.pool.call import DONE, QUEUED
 from hybridrt.pool.governing import LENGTHY_NS, no_isolate_free
 from hybridrt.pool.isolates.carrier import Carrier, crew_for
 from hybridrt.pool.isolates.child import inside
@@ -20,7 +19,7 @@ from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.isolates.frames import hide_own_frames
 from hybridrt.pool.isolates.profile import IsolateProfile
 from hybridrt.pool.isolates.reference import find, refer
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import DONE, QUEUED, Pool
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Isolation
 
@@ -160,7 +159,7 @@ def isolated_call(
         IsolateStartError: The call `spills`, and others wait in vain for an isolate.
     """
     if inside() or port.at_once:
-        return _ready(LoopCall(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
+        return _ready(port.call_type(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
     line = port.lines.get((isolation, id(fn)))
     if line is None or not line.holds():
         line = _new_line(port, fn, isolation)

@@ -29,9 +29,9 @@ from typing import Any
 
 from hybridrt.errors import LaneNestingError
 from hybridrt.loop.call import LoopCall
-from hybridrt.pool.call import QUEUED, Call
 from hybridrt.pool.future import chained_to
 from hybridrt.pool.gates import Gate
+from hybridrt.pool.state import QUEUED, Call
 from hybridrt.pool.worker import current_worker
 
 __all__ = ["NestingWatch", "note_holder", "refuse_nesting", "watch_nesting"]
@@ -49,8 +49,8 @@ class _Held:
 
     __slots__ = ("gate", "thread")
 
-    def __init__(self, gate: Gate) -> None:
-        self.gate: Gate | None = gate
+    def __init__(self, gate: Gate[Any]) -> None:
+        self.gate: Gate[Any] | None = gate
         self.thread = get_ident()
 
     def waits_for(self, task: asyncio.Task[Any] | None) -> bool:
@@ -68,7 +68,7 @@ class _Held:
 _held: ContextVar[tuple[_Held, ...]] = ContextVar("hybridrt_held_lanes", default=())
 
 
-def note_holder(call: Call, gate: Gate) -> None:
+def note_holder(call: Call, gate: Gate[Any]) -> None:
     """Let what the call starts know that it holds the lane; nothing can be started from an isolate."""
     if call.elsewhere:
         return
@@ -87,7 +87,7 @@ def note_holder(call: Call, gate: Gate) -> None:
     call.fn = hold
 
 
-def refuse_nesting(gate: Gate, name: str) -> None:
+def refuse_nesting(gate: Gate[Any], name: str) -> None:
     """Raise if the thread that asks for the lane is the one that holds it.
 
     Raises:
@@ -98,7 +98,7 @@ def refuse_nesting(gate: Gate, name: str) -> None:
         raise _nesting_error(gate, name)
 
 
-def watch_nesting(call: LoopCall, gate: Gate) -> NestingWatch | None:
+def watch_nesting(call: LoopCall, gate: Gate[Any]) -> NestingWatch | None:
     """Watch a queued call, if it was asked for from inside of a call that holds its lane."""
     held = next((held for held in _held.get() if held.gate is gate), None)
     return None if held is None else NestingWatch(call, gate, held)
@@ -110,7 +110,7 @@ class NestingWatch:
     Like a timer of the loop it is over when it is cancelled.
     """
 
-    def __init__(self, call: LoopCall, gate: Gate, held: _Held) -> None:
+    def __init__(self, call: LoopCall, gate: Gate[Any], held: _Held) -> None:
         self._call, self._gate, self._held = call, gate, held
         self._loop = call.get_loop()
         self._task = asyncio.current_task(self._loop)
@@ -130,7 +130,7 @@ class NestingWatch:
         del self._call, self._task  # an error's traceback holds us
 
 
-def _nesting_error(gate: Gate, name: str) -> LaneNestingError:
+def _nesting_error(gate: Gate[Any], name: str) -> LaneNestingError:
     return LaneNestingError(
         f"{name} asks for the lane {gate.name} inside a call that holds it and would wait for itself; "
         "call it with .sync(...) there"

@@ -33,7 +33,7 @@ from collections import deque
 from typing import Any
 
 from hybridrt.loop.recognising import make_recognisable
-from hybridrt.pool.call import DONE, Call
+from hybridrt.pool.state import DONE, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "Outlet", "forget_closed", "outlet_of"]

@@ -7,17 +7,17 @@ import os
 import threading
 from asyncio import get_running_loop
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextvars import copy_context
+from typing import Any
 
+from hybridrt.loop.call import LoopCall
 from hybridrt.loop.inline import Turn
 from hybridrt.loop.outlet import forget_closed, outlet_of
+from hybridrt.observe.functions import Profile
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
-from hybridrt.pool.pool import Pool
-
-if TYPE_CHECKING:
-    from hybridrt.loop.isolated import Line
-    from hybridrt.pool.isolates.context import Variables
-    from hybridrt.pool.isolates.setup import Setup
+from hybridrt.pool.isolates.context import Variables
+from hybridrt.pool.isolates.setup import Setup
+from hybridrt.pool.state import QUEUED, Pool
 
 __all__ = [
     "Port",
@@ -25,6 +25,7 @@ __all__ = [
     "current_port",
     "has_port",
     "known_port",
+    "make_call",
     "private_executor",
     "set_port",
 ]
@@ -36,22 +37,25 @@ class Port:
     Args:
         loop: The loop.
         executor: Runs its calls.
-        pool: The pool to use instead of the executor's own, one that runs calls where they are pushed; for
-            tests.
+        call_type: What its calls are; those of another type than the usual one run where they are made.
     """
 
     __slots__ = (
-        "__weakref__", "at_once", "copies_context", "cpu_ns", "executor", "lines", "loop", "outlet", "placed",
-        "pool", "setup", "turn", "variables", "wall_ns", "watched",
+        "__weakref__", "at_once", "call_type", "copies_context", "cpu_ns", "executor", "lines", "loop",
+        "outlet", "placed", "pool", "setup", "turn", "variables", "wall_ns", "watched",
     )  # fmt: skip
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, executor: AdaptiveThreadPoolExecutor, pool: Pool | None = None
+        self,
+        loop: asyncio.AbstractEventLoop,
+        executor: AdaptiveThreadPoolExecutor,
+        call_type: type[LoopCall] = LoopCall,
     ) -> None:
         self.loop = loop
         self.executor = executor
-        self.pool: Pool = executor._pool if pool is None else pool
-        self.at_once = pool is not None
+        self.pool: Pool = executor._pool
+        self.call_type = call_type
+        self.at_once = call_type is not LoopCall
         self.copies_context = executor._copies_context
         self.outlet = outlet_of(loop)
         self.turn = Turn(loop)
@@ -63,9 +67,25 @@ class Port:
         """Prepares the isolates of its calls; None for what all have."""
         self.variables: Variables = ()
         """Context variables that cross to isolates."""
-        self.lines: dict[tuple[str, int], Line] = {}
+        self.lines: dict[tuple[str, int], Any] = {}
         """The ways of functions to their isolates, by the isolation and the identity of the function,
         which a line keeps alive."""
+
+
+def make_call(
+    port: Port, fn: Callable[..., Any], profile: Profile, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> LoopCall:
+    """Return a call of a function through the port of the running loop; `go` submits it."""
+    call = port.call_type(loop=port.loop)
+    call.state = QUEUED
+    call.fn = fn
+    call.args = args
+    call.kwargs = kwargs
+    call.context = copy_context() if port.copies_context else None
+    call.outlet = port.outlet
+    call.pool = port.pool
+    call.profile = profile
+    return call
 
 
 _ports: dict[asyncio.AbstractEventLoop, Port] = {}

@@ -18,9 +18,9 @@ import sys
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.outlet import current_outlet
 from hybridrt.loop.recognising import RUN_IN_EXECUTOR
-from hybridrt.pool import executor
-from hybridrt.pool.call import Call
+from hybridrt.pool.executor import use_calls
 from hybridrt.pool.future import ThreadCall
+from hybridrt.pool.state import Call
 
 __all__: list[str] = []
 
@@ -58,4 +58,4 @@ def _make_call() -> Call:
     return call
 
 
-executor.make_call = _make_call
+use_calls(_make_call)

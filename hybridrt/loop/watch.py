@@ -11,7 +11,7 @@ from typing import Protocol
 
 from hybridrt.measure.heartbeat import Heartbeat
 from hybridrt.observe.loop_delay import DelayWindow
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 from hybridrt.values import LoopDelay
 
 __all__ = ["Listener", "LoopWatch"]

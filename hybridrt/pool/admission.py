@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import NamedTuple, Protocol
 
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.call import Call
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
+from hybridrt.pool.run_queue import Standstill
+from hybridrt.pool.state import Call
 from hybridrt.values import Kind
 
-__all__ = ["Admission", "FifoAdmission", "LaneAdmission", "Standstill"]
+__all__ = ["FifoAdmission", "LaneAdmission", "Standstill"]
 
 Lane = OrderedDict[Call, None]
 # Looking a member up in its class costs more than in a dict.
@@ -25,99 +25,6 @@ _PERMITS = {_SHORT: SHORT, _LONG: LONG, _FREE: FREE, _WAITING: NONE}
 _UNKNOWN = 4
 """The number of the lane of all unknown functions; that of another is the permit that its calls need."""
 _queued_ns = attrgetter("queued_ns")
-
-
-class Admission(Protocol):
-    """The queued calls of a pool, and the choice among them.
-
-    Attributes:
-        moved: A call went from lane to lane since the last dispatch, so that others may start, too.
-        governs_all: The policy's size counts for all calls, not for one lane alone.
-    """
-
-    moved: bool
-    governs_all: bool
-
-    def put(self, call: Call) -> bool:
-        """Queue a call; return whether it is the first of its lane."""
-        ...
-
-    def start_at_once(self, call: Call, room_to_wait: bool) -> bool:
-        """Admit a call that may start, with its permit if it needs one; the queue is empty.
-
-        Args:
-            call: The call.
-            room_to_wait: Fewer calls run in the waiting lane than the policy's size.
-        """
-        ...
-
-    def take(self, limit: int, running: int, waiting: int) -> Call | None:
-        """Return the call to start now, taken out of the queue, or None.
-
-        Args:
-            limit: The size decided by the policy.
-            running: Ordinary calls that run or are on their way.
-            waiting: Those of them that started in the waiting lane.
-        """
-        ...
-
-    def take_like(self, first: Call, most: int) -> list[Call]:
-        """Take at most `most` calls that may go with `first` on its permit."""
-        ...
-
-    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
-        """Return the lanes in which calls are queued, and since when none of them has started.
-
-        Args:
-            now_ns: The time.
-            before_ns: When this was asked last: a lane that has moved since may have done so then.
-        """
-        ...
-
-    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
-        """Take a call out of such a lane and start it, whatever the limits say."""
-        ...
-
-    def lacks_permit(self) -> bool:
-        """Tell whether a queued call needs a permit."""
-        ...
-
-    def governed(self) -> int:
-        """Return how many queued calls the policy's size holds back."""
-        ...
-
-    def governed_running(self, running: int, waiting: int) -> int:
-        """Return how many running calls count against the policy's size."""
-        ...
-
-    def threads_for(self, size: int, highest: int) -> int:
-        """Return how many threads are worth keeping at a size."""
-        ...
-
-    def counts(self) -> dict[str, int]:
-        """Return the queued calls by lane."""
-        ...
-
-    def drain(self) -> list[Call]:
-        """Take everything out."""
-        ...
-
-
-class Standstill(NamedTuple):
-    """A lane from which no call starts.
-
-    Attributes:
-        since_ns: When the call that was its oldest before has started, or when the one that is its oldest now
-            was queued, whichever was later.
-        beyond_ns: When the last call has started from it beyond the limits.
-        lane: The lane's number.
-        calls: What is queued there, the oldest first; of each unknown function its oldest call.
-    """
-
-    since_ns: int
-    beyond_ns: int
-    lane: int
-    calls: Iterable[Call]
 
 
 def _put(lane: Lane, call: Call) -> None:
@@ -157,11 +64,11 @@ class FifoAdmission:
         """Take none: other workers may be free for them."""
         return []
 
-    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
+    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill[Call]]:
         """Return none: the policy's size is all that counts."""
         return []
 
-    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
+    def start_beyond(self, still: Standstill[Call], call: Call, now_ns: int) -> None:
         """Raise: nothing starts beyond the policy's size."""
         raise LookupError("nothing starts beyond the policy's size")
 
@@ -287,7 +194,7 @@ class LaneAdmission:
             taken.append(call)
         return taken
 
-    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill]:
+    def standing_still(self, now_ns: int, before_ns: int) -> list[Standstill[Call]]:
         """Return the lanes in which calls are queued, and since when none of them has started."""
         found = []
         for number, lane in enumerate((self._waiting, self._short, self._long, self._free)):
@@ -302,14 +209,14 @@ class LaneAdmission:
             self._still_since_ns[_UNKNOWN] = now_ns
         return found
 
-    def _still(self, number: int, calls: Iterable[Call], oldest_ns: int, before_ns: int) -> Standstill:
+    def _still(self, number: int, calls: Iterable[Call], oldest_ns: int, before_ns: int) -> Standstill[Call]:
         if self._started[number]:
             self._started[number] = False
             self._still_since_ns[number] = before_ns
         since_ns = max(self._still_since_ns[number], oldest_ns)
         return Standstill(since_ns, self._beyond_ns[number], number, calls)
 
-    def start_beyond(self, still: Standstill, call: Call, now_ns: int) -> None:
+    def start_beyond(self, still: Standstill[Call], call: Call, now_ns: int) -> None:
         """Take a call out of such a lane and start it, whatever the limits say."""
         first = call is next(iter(still.calls))
         assert isinstance(call.place, OrderedDict)

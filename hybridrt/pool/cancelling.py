@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-from hybridrt.pool.call import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.roster import gone, holder_of
+from hybridrt.pool.scheduler import (
+    dispatch_after_locked,
+    dispatch_locked,
+    leave_gates_locked,
+    left_queue_locked,
+)
+from hybridrt.pool.state import ASSIGNED, CANCELLED, QUEUED, RUNNING, Call, Pool
 from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["abandon", "withdraw"]
@@ -34,11 +40,11 @@ def withdraw(call: Call, why: str = "CancelledError") -> bool:
         if call.unjudged:
             call.unjudged = False
             call.profile.unjudged -= 1
-        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
+        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
     call.drop_work()
-    pool.crew.start(hired)
+    pool.start(hired)
     if pool.draining:
-        pool.crew.gone()
+        gone(pool)
     pool.hooks.withdrawn(call, why)
     return True
 
@@ -59,7 +65,7 @@ def _unqueue(pool: Pool, call: Call) -> bool:
     del place[call]
     pool.at_gates.pop(call, None)
     if place is not pool.backlog:
-        pool.left_queue_locked(1)
+        left_queue_locked(pool, 1)
     return True
 
 
@@ -77,13 +83,13 @@ def abandon(call: Call, why: str = "CancelledError") -> bool:
             return False
         call.abandoned = True
         pool.tally.abandoned += 1
-        holder = pool.crew.holder_of(call)
+        holder = holder_of(pool, call)
         if holder is not None and not (holder.deserted or holder.resolves):
             holder.deserted = True
             pool.deserted += 1
             pool.waiting -= holder.waits
             holder.waits = False
-        hired = pool.dispatch_locked()
-    pool.crew.start(hired)
+        hired = dispatch_locked(pool)
+    pool.start(hired)
     pool.hooks.abandoned(call, why)
     return True

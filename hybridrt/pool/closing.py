@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
-from typing import TYPE_CHECKING
 
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import CANCELLED, DONE, RUNNING, Call
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.roster import dismiss_idle, forget_worker, gone
+from hybridrt.pool.scheduler import (
+    dispatch_after_locked,
+    dispatch_locked,
+    dispatch_others_locked,
+    dispatch_to_idle_locked,
+    end_stint_locked,
+    leave_gates_locked,
+    requeue_locked,
+)
+from hybridrt.pool.state import CANCELLED, DONE, RUNNING, Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
-
-if TYPE_CHECKING:
-    from hybridrt.pool.pool import Pool
-    from hybridrt.pool.worker import Worker
 
 __all__ = ["break_down", "close", "closed_error", "helped_lost", "not_started", "unclaimed", "worker_left"]
 
@@ -52,11 +57,11 @@ def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool, drop_given: bool) 
             dropped = [call for worker in having for call in unclaimed(worker)] + _take_queued(pool)
             hired = _cancel(pool, dropped)
         if not pool.queued:
-            pool.crew.dismiss_idle()
+            dismiss_idle(pool)
     for call in dropped:
         call.drop_work()
-    pool.crew.start(hired)
-    pool.crew.gone()
+    pool.start(hired)
+    gone(pool)
     return dropped
 
 
@@ -88,8 +93,8 @@ def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
         call.state = CANCELLED
         _unjudge(call)
     pool.tally.cancelled += len(calls)
-    touched = {other: None for call in calls for other in pool.leave_gates_locked(call)}
-    return [worker for other in touched for worker in other.dispatch_locked()]
+    touched = {other: None for call in calls for other in leave_gates_locked(pool, call)}
+    return [worker for other in touched for worker in dispatch_locked(other)]
 
 
 def break_down(pool: Pool, worker: Worker) -> None:
@@ -97,7 +102,7 @@ def break_down(pool: Pool, worker: Worker) -> None:
     dropped = _stop(pool, broken_error, drop_queued=True, drop_given=True)
     with patiently(pool.interpreter.lock):
         pool.refusal = broken_error
-        pool.end_stint_locked(worker)
+        end_stint_locked(pool, worker)
     for call in dropped:
         call.refuse(broken_error())
         pool.hooks.withdrawn(call, BrokenThreadPool.__name__)
@@ -122,13 +127,13 @@ def not_started(worker: Worker, error: Exception) -> list[Call]:
             ending.bell.put(worker)
             return []
         pool.crew.workers.discard(worker)
-        pool.end_stint_locked(worker)
+        end_stint_locked(pool, worker)
         _queue_again(pool, worker)
         if pool.crew.workers:
-            pool.dispatch_to_idle_locked()
+            dispatch_to_idle_locked(pool)
             return []
         if ending is not None:
-            for another in pool.dispatch_locked():
+            for another in dispatch_locked(pool):
                 ending.bell.put(another)  # after the one whose place the main thread has taken
             return []
         if pool.interpreter.refusal is None and "at interpreter shutdown" in str(error):
@@ -137,8 +142,8 @@ def not_started(worker: Worker, error: Exception) -> list[Call]:
         hired = _cancel(pool, lost)
     for call in lost:
         call.drop_work()
-    pool.crew.start(hired)
-    pool.crew.gone()
+    pool.start(hired)
+    gone(pool)
     return lost
 
 
@@ -146,16 +151,16 @@ def worker_left(worker: Worker, call: Call | None) -> None:
     """A worker's thread ends, in good order (`call` is None) or out of the middle of a call."""
     pool = worker.pool
     with patiently(pool.interpreter.lock):
-        pool.crew.forget_worker(worker)
-        pool.end_stint_locked(worker)
+        forget_worker(pool, worker)
+        end_stint_locked(pool, worker)
         _queue_again(pool, worker)
         pool.tally.workers_lost += call is not None
         if call is not None and call.state == RUNNING:
             _book_lost(pool, call)
-            hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
+            hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
         else:
-            hired = pool.dispatch_others_locked(pool)
-    pool.crew.start(hired)
+            hired = dispatch_others_locked(pool, pool)
+    pool.start(hired)
     if call is not None:
         pool.hooks.lost(call)
 
@@ -165,8 +170,8 @@ def helped_lost(call: Call) -> None:
     pool = call.pool
     with patiently(pool.interpreter.lock):
         _book_lost(pool, call)
-        hired = pool.dispatch_after_locked(pool.leave_gates_locked(call))
-    pool.crew.start(hired)
+        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
+    pool.start(hired)
     pool.hooks.lost(call)
 
 
@@ -183,7 +188,7 @@ def _queue_again(pool: Pool, worker: Worker) -> None:
         call = worker.batch.pop()
         _unjudge(call)
         pool.queued += 1
-        pool.requeue_locked(call, first=True)
+        requeue_locked(pool, call, first=True)
 
 
 def _unjudge(call: Call) -> None:

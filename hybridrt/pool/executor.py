@@ -20,17 +20,18 @@ from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy
-from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
-from hybridrt.pool.call import QUEUED, Call
+from hybridrt.pool.admission import FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import broken_error, close
-from hybridrt.pool.crew import Crew
 from hybridrt.pool.exiting import exit_error
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.roster import dismiss_idle
+from hybridrt.pool.run_queue import Admission
+from hybridrt.pool.state import QUEUED, Call, Pool, Roster
+from hybridrt.pool.thread_pool import ThreadPool
 from hybridrt.pool.watched import WatchedPool
 from hybridrt.values import PolicyName, Statistics
 
@@ -44,11 +45,20 @@ THREAD_BYTES = 4 << 20
 """Memory to reckon with per thread, stack and arenas. Not measured."""
 
 
-def make_call() -> Call:
-    """Return the call for a `submit`, which calls this; replaced by the part that knows loops."""
+def _thread_call() -> Call:
+    """Return the call for a `submit` in a thread without a loop."""
     call = ThreadCall()
     call.outlet = None
     return call
+
+
+_make_call: Callable[[], Call] = _thread_call
+
+
+def use_calls(make: Callable[[], Call]) -> None:
+    """Let each `submit` make its call by `make`, which it calls itself: loops want calls of their own."""
+    global _make_call
+    _make_call = make
 
 
 def _highest(max_workers: int | None, min_workers: int, memory_max: int | None) -> int:
@@ -146,7 +156,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         self._policy_name: PolicyName = policy
         self._copies_context = (context or ("none" if initializer else "copy")) == "copy"
         self._thread_name_prefix = thread_name_prefix or f"AdaptiveThreadPoolExecutor-{self._counter()}"
-        crew = Crew(
+        crew = Roster(
             prefix=self._thread_name_prefix,
             max_workers=max_workers,
             min_workers=min_workers,
@@ -161,7 +171,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             cores=shared.cores,
         )
         admission, law = _admission(policy, in_order=max_workers == 1 or not measures)
-        make = Pool if hooks is None or hooks.on_event is None else WatchedPool
+        make = ThreadPool if hooks is None or hooks.on_event is None else WatchedPool
         self._pool = make(
             interpreter=shared,
             admission=admission,
@@ -188,7 +198,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         if stdlib_threads._shutdown:
             raise exit_error()
         pool = self._pool
-        call = make_call()
+        call = _make_call()
         call.state = QUEUED
         call.place = call.value = None
         call.fn, call.args, call.kwargs = fn, args, kwargs
@@ -208,7 +218,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         """
         close(self._pool, _shut_down_error, cancel_queued=cancel_futures)
         if wait:
-            self._pool.crew.join()
+            self._pool.join()
 
     # ------------------------------------------------------------------ beyond it
 
@@ -240,7 +250,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         return self._pool.refusal is not None
 
 
-def _admission(policy: PolicyName, *, in_order: bool) -> tuple[Admission, Policy]:
+def _admission(policy: PolicyName, *, in_order: bool) -> tuple[Admission[Call], Policy]:
     """Return queue discipline and law: with one worker, order is what users rely on."""
     if policy == "paper":
         return FifoAdmission(), PaperPolicy()
@@ -256,7 +266,7 @@ def _drain_orphan(pool: Pool) -> None:
     parks meanwhile either sees `draining` or is on the stack when it is read.
     """
     pool.draining = True
-    pool.crew.dismiss_idle()
+    dismiss_idle(pool)
 
 
 def _shut_down_error() -> BaseException:

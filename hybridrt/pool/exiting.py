@@ -19,15 +19,13 @@ wait for the workers there are.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
 
 from hybridrt.pool.closing import close
 from hybridrt.pool.governor import start
-from hybridrt.pool.interpreter import Ending, Interpreter, shared
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
-
-if TYPE_CHECKING:
-    from hybridrt.pool.pool import Pool
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.state import Ending, Pool, SharedBudget
 
 __all__ = ["exit_error", "finish_calls"]
 
@@ -37,7 +35,7 @@ def exit_error() -> BaseException:
     return RuntimeError("cannot schedule new futures after interpreter shutdown")
 
 
-def finish_calls(interpreter: Interpreter = shared) -> None:
+def finish_calls(interpreter: SharedBudget = shared) -> None:
     """Take no more calls, and wait for all there are but those that were left behind.
 
     Ctrl-C ends the wait, as it ends that of the standard library.
@@ -49,7 +47,7 @@ def finish_calls(interpreter: Interpreter = shared) -> None:
     for pool in pools:
         close(pool, exit_error, cancel_queued=False)
     with patiently(interpreter.lock):
-        hired = [worker for pool in pools for worker in pool.dispatch_locked()]
+        hired = [worker for pool in pools for worker in dispatch_locked(pool)]
     start(hired)
     while _is_unfinished(interpreter):
         worker = ending.bell.get()
@@ -58,7 +56,7 @@ def finish_calls(interpreter: Interpreter = shared) -> None:
             ending.free = True
 
 
-def _is_unfinished(interpreter: Interpreter) -> bool:
+def _is_unfinished(interpreter: SharedBudget) -> bool:
     """Tell whether a call is to be waited for; if not, nobody waits from now on."""
     with patiently(interpreter.lock):
         unfinished = any(map(_is_unfinished_locked, interpreter.pools))

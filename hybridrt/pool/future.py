@@ -13,9 +13,9 @@ from threading import Condition, RLock
 from types import CodeType
 from typing import Any, Protocol
 
-from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.state import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import current_worker
 

@@ -10,17 +10,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from threading import RLock
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet, WeakValueDictionary
-
-from hybridrt.pool.call import Call
 
 __all__ = ["Gate", "WatchedGate", "lane_gate", "start_gates_clean"]
 
-_gates: WeakSet[Gate] = WeakSet()
+_gates: WeakSet[Gate[Any]] = WeakSet()
 
 
-class Gate:
+class Queued(Protocol):
+    """What a gate needs to know of a call."""
+
+    place: Any
+    queued_ns: int
+
+
+C = TypeVar("C", bound=Queued)
+
+
+class Gate(Generic[C]):
     """Lets `limit` calls in; the others queue in the order of their arrival."""
 
     __slots__ = ("__weakref__", "active", "limit", "name", "owner", "waiting")
@@ -35,9 +43,9 @@ class Gate:
     def start_clean(self) -> None:
         """Begin with nobody inside and nobody waiting."""
         self.active = 0
-        self.waiting: OrderedDict[Call, None] = OrderedDict()
+        self.waiting: OrderedDict[C, None] = OrderedDict()
 
-    def enter(self, call: Call) -> bool:
+    def enter(self, call: C) -> bool:
         """Let `call` in, or queue it here and return False."""
         if self.active < self.limit:  # nobody waits then
             self.active += 1
@@ -46,7 +54,7 @@ class Gate:
         call.place = self.waiting
         return False
 
-    def leave(self) -> Call | None:
+    def leave(self) -> C | None:
         """Let one out. Return the call that took its place, if one waited."""
         if not self.waiting:
             self.active -= 1
@@ -56,7 +64,7 @@ class Gate:
         return call
 
 
-class WatchedGate(Gate):
+class WatchedGate(Gate[C]):
     """A gate that the governor looks at: it may let in more calls than its limit, and send others elsewhere.
 
     Args:
@@ -77,7 +85,7 @@ class WatchedGate(Gate):
         self.moved = self.stands_still = False
         self.since_ns = 0
 
-    def leave(self) -> Call | None:
+    def leave(self) -> C | None:
         """Let one out. Return the call that took its place, if one waited and may."""
         if self.active > self.limit:
             self.active -= 1
@@ -99,7 +107,7 @@ class WatchedGate(Gate):
         self.moved = False
         return now_ns - max(self.since_ns, next(iter(self.waiting)).queued_ns) if self.waiting else 0
 
-    def let_in_beyond(self) -> Call:
+    def let_in_beyond(self) -> C:
         """Let in the call that has waited for longest, whatever the limit."""
         call, _ = self.waiting.popitem(last=False)
         call.place = None
@@ -107,7 +115,7 @@ class WatchedGate(Gate):
         self.moved = True
         return call
 
-    def resize(self, limit: int, most: int) -> list[Call]:
+    def resize(self, limit: int, most: int) -> list[C]:
         """Let so many calls in from now on; return those that waited and are let in by that.
 
         Where more are inside already, they leave one by one before the next comes in.
@@ -129,19 +137,19 @@ def start_gates_clean() -> None:
         gate.start_clean()
 
 
-_lanes: WeakValueDictionary[Any, Gate] = WeakValueDictionary()
+_lanes: WeakValueDictionary[Any, Gate[Any]] = WeakValueDictionary()
 _lock = RLock()
 """Guards the lanes while one is added."""
-_begun: dict[Any, Gate] = {}
+_begun: dict[Any, Gate[Any]] = {}
 """What is being added to the lanes."""
 
 
-def lane_gate(lane: object) -> Gate:
+def lane_gate(lane: object) -> Gate[Any]:
     """Return the gate of a lane: one per name, or per object by identity; safe to use from any thread."""
     key: Any = lane if isinstance(lane, str) else (id(lane),)
     gate = _lanes.get(key)
     if gate is None:
-        made = Gate(1, repr(lane), lane)
+        made: Gate[Any] = Gate(1, repr(lane), lane)
         # `_lanes.setdefault` is Python code, which looks and adds in two steps. Without the lock
         #   1. it looks for us and finds no gate,
         #   2. another thread looks, adds one, and submits a call through it,

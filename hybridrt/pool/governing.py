@@ -10,14 +10,21 @@ from itertools import islice
 
 from hybridrt.errors import IsolateStartError
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.admission import Standstill
-from hybridrt.pool.call import CANCELLED, Call
 from hybridrt.pool.closing import unclaimed
 from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.pool import Pool
-from hybridrt.pool.stint import NOBODY
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.roster import dismiss_idle, has_hands
+from hybridrt.pool.run_queue import Standstill
+from hybridrt.pool.scheduler import (
+    assign_locked,
+    dispatch_after_locked,
+    dispatch_locked,
+    enter_gates_locked,
+    leave_gates_locked,
+    left_queue_locked,
+    requeue_locked,
+)
+from hybridrt.pool.state import CANCELLED, NOBODY, Call, Pool, Worker
 
 __all__ = [
     "LENGTHY_NS",
@@ -52,9 +59,9 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
     pool = worker.pool
     pool.interpreter.permits.exchange(worker.permit, permit)
     worker.permit = permit
-    hired = pool.dispatch_locked()
+    hired = dispatch_locked(pool)
     for starved in tuple(pool.interpreter.starved):
-        hired += starved.dispatch_locked()
+        hired += dispatch_locked(starved)
     return hired
 
 
@@ -63,7 +70,7 @@ def exchange_permit(worker: Worker, permit: int) -> int:
     with patiently(worker.pool.lock):
         old = worker.permit
         hired = change_permit_locked(worker, permit)
-    worker.crew.start(hired)
+    worker.pool.start(hired)
     return old
 
 
@@ -85,13 +92,15 @@ def overdraw_locked(pool: Pool, now_ns: int, before_ns: int) -> list[Worker]:
         call = None if paused or not _has_thread_locked(pool) else _overdue(pool, still, now_ns)
         if call is not None:
             pool.admission.start_beyond(still, call, now_ns)
-            pool.left_queue_locked(1)
+            left_queue_locked(pool, 1)
             pool.tally.overdrafts += 1
-            hired += pool.assign_locked(call)
-    return hired + pool.dispatch_locked() if pool.tally.overdrafts != before else hired
+            hired += assign_locked(pool, call)
+    return hired + dispatch_locked(pool) if pool.tally.overdrafts != before else hired
 
 
-def relieve_gate_locked(gate: WatchedGate, now_ns: int, before_ns: int) -> tuple[list[Worker], list[Call]]:
+def relieve_gate_locked(
+    gate: WatchedGate[Call], now_ns: int, before_ns: int
+) -> tuple[list[Worker], list[Call]]:
     """Do the same at a gate: let one call in beyond its limit, and take out those that can run elsewhere.
 
     Returns:
@@ -111,8 +120,8 @@ def relieve_gate_locked(gate: WatchedGate, now_ns: int, before_ns: int) -> tuple
         first.gates_passed += 1
         del pool.at_gates[first]
         pool.tally.overdrafts += 1
-        pool.enter_gates_locked(first)
-        hired += pool.dispatch_locked()
+        enter_gates_locked(pool, first)
+        hired += dispatch_locked(pool)
     return hired, spilled
 
 
@@ -121,22 +130,22 @@ def no_isolate_free() -> IsolateStartError:
     return IsolateStartError(errno.EAGAIN, "no isolate has come free, so the call has not begun")
 
 
-def _take_back_locked(gate: WatchedGate, call: Call) -> list[Worker]:
+def _take_back_locked(gate: WatchedGate[Call], call: Call) -> list[Worker]:
     """Take a call out of a gate's line, as if it had never been submitted."""
     pool = call.pool
     del gate.waiting[call], pool.at_gates[call]
     call.place, call.state = None, CANCELLED
     pool.tally.submitted -= 1
-    pool.left_queue_locked(1)
-    return pool.dispatch_after_locked(pool.leave_gates_locked(call))
+    left_queue_locked(pool, 1)
+    return dispatch_after_locked(pool, leave_gates_locked(pool, call))
 
 
 def _has_thread_locked(pool: Pool) -> bool:
     """Tell whether a pool has a thread for a call beyond its limits."""
-    return pool.busy < pool.limits.highest and pool.crew.has_hands(pool.resolving)
+    return pool.busy < pool.limits.highest and has_hands(pool, pool.resolving)
 
 
-def _overdue(pool: Pool, still: Standstill, now_ns: int) -> Call | None:
+def _overdue(pool: Pool, still: Standstill[Call], now_ns: int) -> Call | None:
     """Return the oldest call of a lane that has waited for as long as it has to."""
     impatient_ns: dict[Profile, int] = {}
     for call in islice(still.calls, _LOOK_AHEAD):
@@ -163,8 +172,8 @@ def reclaim_batch_locked(worker: Worker) -> list[Worker]:
     pool, calls = worker.pool, [*unclaimed(worker)]
     for call in reversed(calls):
         pool.queued += 1
-        pool.requeue_locked(call, first=True)
-    return pool.dispatch_locked() if calls else []
+        requeue_locked(pool, call, first=True)
+    return dispatch_locked(pool) if calls else []
 
 
 def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
@@ -173,8 +182,8 @@ def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
         return []
     pool.crew.ceiling = pool.admission.threads_for(pool.sizing.state.workers, pool.limits.highest)
     if len(pool.crew.workers) > pool.crew.ceiling:
-        pool.crew.dismiss_idle()
-    return pool.dispatch_locked()
+        dismiss_idle(pool)
+    return dispatch_locked(pool)
 
 
 def dispatch_stranded_locked(pool: Pool) -> list[Worker]:
@@ -182,4 +191,4 @@ def dispatch_stranded_locked(pool: Pool) -> list[Worker]:
 
     That is nothing, as a rule. But a worker that lacks memory may have died in the middle of a dispatch.
     """
-    return pool.dispatch_locked() if pool.queued and not (pool.busy or pool.resolving) else NOBODY
+    return dispatch_locked(pool) if pool.queued and not (pool.busy or pool.resolving) else NOBODY

@@ -18,7 +18,6 @@ from __future__ import annotations
 import logging
 import threading
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
 
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.pool.governing import (
@@ -32,12 +31,10 @@ from hybridrt.pool.kept import KeptReader
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.native import NativeWork
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, note_native, sample_pool
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.shield import Shield
+from hybridrt.pool.state import Call, SharedBudget, Worker
 from hybridrt.pool.thrift import Thrift
-
-if TYPE_CHECKING:
-    from hybridrt.pool.call import Call
-    from hybridrt.pool.interpreter import Interpreter
-    from hybridrt.pool.worker import Worker
 
 __all__ = ["Governor"]
 
@@ -78,10 +75,12 @@ class Governor:
 
     Args:
         interpreter: Whose pools to govern.
+        shield: Of the same interpreter.
     """
 
-    def __init__(self, interpreter: Interpreter) -> None:
+    def __init__(self, interpreter: SharedBudget, shield: Shield) -> None:
         self.interpreter = interpreter
+        self.shield = shield
         self.error: str | None = None
         """Why it does not work now; None while it does."""
         self.failures = 0
@@ -200,7 +199,7 @@ class Governor:
             self._stopping = self._alive = False
             self.parked = True
             self._thread = None
-            self.interpreter.shield.rest_locked()
+            self.shield.rest_locked()
 
     def _fail(self, error: BaseException) -> None:
         """Let calls start without permits until the governor works again."""
@@ -215,7 +214,7 @@ class Governor:
                     "the governor failed; until it works again pools keep their size", exc_info=error
                 )
             with patiently(self.interpreter.lock):
-                self.interpreter.shield.rest_locked()
+                self.shield.rest_locked()
             self._dispatch_all()
         except MemoryError:  # the next step starts what waits
             pass
@@ -233,7 +232,7 @@ class Governor:
         """Start what may start, in all pools."""
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
-            hired = [worker for pool in pools for worker in pool.dispatch_locked()]
+            hired = [worker for pool in pools for worker in dispatch_locked(pool)]
         start(hired)
 
     def turn(self) -> float | None:
@@ -242,7 +241,7 @@ class Governor:
         self.parked = self.dozes = False
         now = clock.wall_ns()
         if self._due_ns == _NEVER_NS:
-            self.interpreter.shield.wake()
+            self.shield.wake()
         allowed = min(PROMPT_NS, switch_interval_ns() // 2)
         prompt = self._gil.woke(now, allowed)
         slept = now >= self._due_ns
@@ -255,7 +254,7 @@ class Governor:
             # call is seen here, or the submitter sees the flag and rings.
             with patiently(self.interpreter.lock):
                 busy = any(pool.is_active() for pool in self.interpreter.pools)
-                self.parked = self.interpreter.shield.armed and not busy
+                self.parked = self.shield.armed and not busy
             if not self.parked:
                 nap = TICK_NS
         self._nap_ns = nap or TICK_NS
@@ -306,7 +305,7 @@ class Governor:
             changed = cores != self.interpreter.cores
             if changed:
                 self.interpreter.set_cores_locked(cores)
-                hired += [worker for pool in pools for worker in pool.dispatch_locked()]
+                hired += [worker for pool in pools for worker in dispatch_locked(pool)]
             for pool in pools:
                 changed |= sample_pool(pool, look, hired)
             note_gil(look, self.interpreter.clock.wall_ns)
@@ -333,7 +332,7 @@ class Governor:
             call.refuse(error)
         for worker in look.holding:
             worker.release(quick=True)
-        self.interpreter.shield.step(
+        self.shield.step(
             now_ns,
             pools,
             gil_taken=active and slept and not prompt,
@@ -394,4 +393,4 @@ class Governor:
 def start(hired: list[Worker]) -> None:
     """Start workers of any pool, without the lock."""
     if hired:
-        hired[0].crew.start(hired)
+        hired[0].pool.start(hired)

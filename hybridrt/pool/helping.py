@@ -6,13 +6,10 @@ Same lock and same rules as `pool`.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import TYPE_CHECKING
 
-from hybridrt.pool.call import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.lock import patiently
-
-if TYPE_CHECKING:
-    from hybridrt.pool.worker import Worker
+from hybridrt.pool.scheduler import dispatch_locked, left_queue_locked
+from hybridrt.pool.state import ASSIGNED, QUEUED, RUNNING, Call, Worker
 
 __all__ = ["claim_for_help"]
 
@@ -37,9 +34,9 @@ def claim_for_help(worker: Worker, call: Call) -> bool:
         else:
             assert isinstance(place, OrderedDict)
             del place[call]
-            pool.left_queue_locked(1)
+            left_queue_locked(pool, 1)
         call.place = None
         call.state = RUNNING
-        hired = pool.dispatch_locked()
-    pool.crew.start(hired)
+        hired = dispatch_locked(pool)
+    pool.start(hired)
     return True

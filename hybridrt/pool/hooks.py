@@ -12,7 +12,7 @@ from typing import Any
 
 from hybridrt.clock import Clock
 from hybridrt.placements import Placement
-from hybridrt.pool.call import Call, Submission
+from hybridrt.pool.state import Call, Submission
 from hybridrt.values import CallEvent, EventKind
 
 __all__ = ["HookRunner", "Hooks"]

@@ -12,47 +12,19 @@ callbacks of this package only ring a `SimpleQueue`, which is reentrant, and tak
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterable
-from queue import SimpleQueue
-from typing import TYPE_CHECKING
-from weakref import WeakSet
 
-from hybridrt.clock import Clock, SystemClock
-from hybridrt.measure.gil import switch_interval_ns
-from hybridrt.measure.host import Memory, gil_enabled, read_memory, usable_cores
-from hybridrt.observe.gil_load import GilLoad
-from hybridrt.observe.kept import Kept
-from hybridrt.pool.gates import WatchedGate, start_gates_clean
+from hybridrt.clock import Clock
+from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.permits import Permits
 from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
+from hybridrt.pool.state import SharedBudget
 
-if TYPE_CHECKING:
-    from hybridrt.pool.pool import Pool
-    from hybridrt.pool.worker import Worker
-
-__all__ = ["Ending", "Interpreter", "shared"]
+__all__ = ["Interpreter", "shared"]
 
 
-class Ending:
-    """The main thread waits for the last calls; see `exiting`.
-
-    Attributes:
-        bell: Rung when a worker is gone or left behind, or brings one that could not be started.
-        free: The main thread can take the place of a worker now.
-    """
-
-    __slots__ = ("bell", "free")
-
-    def __init__(self) -> None:
-        self.bell: SimpleQueue[Worker | None] = SimpleQueue()
-        self.free = True
-
-
-class Interpreter:
-    """The budget of one interpreter.
+class Interpreter(SharedBudget):
+    """The shared budget with its governor and its shield.
 
     Args:
         clock: Where workers and governor read the time.
@@ -60,6 +32,9 @@ class Interpreter:
         cores: Usable cores; None asks the host.
         switch: The switch interval to govern; None leaves it alone.
     """
+
+    governor: Governor
+    shield: Shield
 
     def __init__(
         self,
@@ -69,75 +44,17 @@ class Interpreter:
         cores: int | None = None,
         switch: Switch | None = None,
     ) -> None:
-        self.clock: Clock = SystemClock() if clock is None else clock
-        self.gil = gil_enabled() if gil is None else gil
-        self._counts_cores = cores is None
-        self.cores = usable_cores() if cores is None else cores
-        self.memory: Memory = read_memory()
-        """As of the last look at the host."""
-        self.children: list[Callable[[], Iterable[int]]] = []
-        """Return the ids of processes that share a pool's `memory_max` with this one."""
-        self.host_seen: list[Callable[[], None]] = []
-        """Called after each look at the host, by the governor, without the lock."""
-        self.pools: WeakSet[Pool] = WeakSet()
-        self.gates: list[WatchedGate] = []
-        """Those of the isolates; none is ever taken out."""
-        self.permits = Permits(gil=self.gil, cores=self.cores)
+        super().__init__(clock, gil=gil, cores=cores)
         self.shield = Shield(self, switch)
-        self.refusal: Callable[[], BaseException] | None = None
-        """Makes the error for calls that come while the interpreter ends."""
         self.start_clean()
-
-    def take_in(self, pool: Pool) -> None:
-        """Count a new pool among the others; one that comes at exit takes no calls."""
-        with patiently(self.lock):  # which `exiting` holds while it sets the one and lists the others
-            self.pools.add(pool)
-            if self.refusal is not None:
-                pool.refusal, pool.draining = self.refusal, True
-            self.governor.look_soon_locked()  # its budget may be another than that of the pools before
-
-    def look_at_host(self) -> int:
-        """Read what the process may use by now, without the lock, for it reads files; return its cores.
-
-        One budget of memory holds for all pools: the least that one of them was given.
-        """
-        budgets = [
-            pool.memory_max
-            for pool in self.all_pools()
-            if pool.memory_max is not None and pool.refusal is None and not pool.draining
-        ]
-        children = [child for children in self.children for child in children()]
-        self.memory = read_memory(min(budgets, default=None), children)
-        for tell in tuple(self.host_seen):
-            tell()
-        return usable_cores() if self._counts_cores else self.cores
-
-    def set_cores_locked(self, cores: int) -> None:
-        """Go by another number of cores from now on; the next dispatch starts what more of them allow."""
-        self.cores = cores
-        self.permits.set_cores(cores, gil=self.gil)
-        for pool in self.pools:
-            pool.set_cores_locked(cores, self.permits.capacity)
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""
-        self.lock = threading.Lock()
-        self.permits.forget()
+        super().start_clean()
         self.shield.start_clean()
-        self.starved: dict[Pool, None] = {}
-        """Pools with calls that lack a permit, the one that has had no turn for longest first."""
-        self.gil_load = GilLoad(switch_interval_ns())
-        self.kept = Kept()
-        """For how long calls had no core lately, beyond what the kernel tells of each thread."""
-        self.governor = Governor(self)
-        self.ending: Ending | None = None
+        self.governor = Governor(self, self.shield)
         for pool in list(self.pools):
             pool.start_clean()
-
-    def all_pools(self) -> list[Pool]:
-        """Return the pools there are; to be called without the lock."""
-        with patiently(self.lock):
-            return list(self.pools)
 
 
 shared = Interpreter(switch=SystemSwitch() if shield_wanted() else None)

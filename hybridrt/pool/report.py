@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
-from hybridrt.placements import PlacementStatistics
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.protocols import Placed
+from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.values import FunctionStatistics, HostStatistics, RunningCall, Statistics
 
-if TYPE_CHECKING:
-    from hybridrt.pool.call import Call
-    from hybridrt.pool.pool import Pool
-    from hybridrt.pool.stint import Stint
-
-__all__ = ["Placed", "pool_statistics"]
-
-
-class Placed(Protocol):
-    """Chooses where the calls of one function run."""
-
-    def statistics(self) -> PlacementStatistics:
-        """Return what it has chosen, and why."""
-        ...
+__all__ = ["pool_statistics"]
 
 
 def pool_statistics(pool: Pool, policy: str) -> Statistics:
@@ -36,7 +24,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         figures = _figures_locked(pool)
         copies = pool.profiles.copy_locked()
         placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
-        running = [_run_locked(stint, call) for stint in pool.crew.stints() for call in stint.calls()]
+        running = [_run_locked(stint, call) for stint in pool.crew.workers for call in stint.calls()]
     calls = [_running(now, *run) for run in running]
     functions = _functions(copies, placed)
     return Statistics(
@@ -98,7 +86,7 @@ _Run = tuple[str, int, int | None, bool, str]
 """Of a call that runs: function, start, CPU time so far, whether it was abandoned, thread."""
 
 
-def _run_locked(stint: Stint, call: Call) -> _Run:
+def _run_locked(stint: Worker, call: Call) -> _Run:
     return call.profile.name, call.started_ns, stint.cpu_so_far(), call.abandoned, stint.name
 
 

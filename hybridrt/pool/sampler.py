@@ -9,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from hybridrt.control.interval import LOWEST
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
 from hybridrt.observe.functions import BATCH_NS, DETAILED_NS, LONG_NS, SETTLED, Profile
 from hybridrt.pool.governing import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.values import Kind
-
-if TYPE_CHECKING:
-    from hybridrt.pool.call import Call
-    from hybridrt.pool.pool import Pool
-    from hybridrt.pool.worker import Worker
 
 __all__ = ["FIRST_LOOK_NS", "Look", "Sample", "is_to_be_learned", "note_gil", "note_native", "sample_pool"]
 
@@ -387,7 +383,7 @@ def _act_locked(worker: Worker, call: Call, permit: int, known: tuple[Kind, bool
     """Give a call its permit, and start what that allows, or what is now known of its function."""
     if permit != worker.permit:
         return change_permit_locked(worker, permit)
-    return worker.pool.dispatch_locked() if (call.profile.kind, call.unjudged) != known else []
+    return dispatch_locked(worker.pool) if (call.profile.kind, call.unjudged) != known else []
 
 
 def _judged(call: Call) -> None:

@@ -26,18 +26,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 from weakref import WeakSet
 
 from hybridrt.control.interval import Grip, Seen, decide, grasp
+from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import LONG
+from hybridrt.pool.state import Pool, SharedBudget
 from hybridrt.values import ShieldReason, ShieldStatistics
-
-if TYPE_CHECKING:
-    from hybridrt.observe.functions import Profile
-    from hybridrt.pool.interpreter import Interpreter
-    from hybridrt.pool.pool import Pool
 
 __all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "shield_wanted"]
 
@@ -116,7 +113,7 @@ class Shield:
         loop_delay: What the loops' delay was at the last look; None without a loop.
     """
 
-    def __init__(self, interpreter: Interpreter, switch: Switch | None) -> None:
+    def __init__(self, interpreter: SharedBudget, switch: Switch | None) -> None:
         self._interpreter = interpreter
         self._switch = switch if interpreter.gil else None
         self._watches: WeakSet[Watch] = WeakSet()

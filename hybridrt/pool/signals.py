@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hybridrt.control.window import Window
-
-if TYPE_CHECKING:
-    from hybridrt.observe.functions import Profile
-    from hybridrt.pool.call import Call
-    from hybridrt.pool.interpreter import Interpreter
-    from hybridrt.pool.pool import Pool
-    from hybridrt.pool.stint import Stint
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 
 __all__ = ["Sums", "crowd_of", "look_at_lane"]
 
@@ -48,7 +42,7 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
     """Return what happened since `before`, and the sums to begin the next window with."""
     lane = [
         (stint, call)
-        for stint in pool.crew.stints()
+        for stint in pool.crew.workers
         if _is_governed(pool, stint) and (call := stint.call) is not None
     ]
     sums = _sum_up(pool, lane, now_ns)
@@ -72,11 +66,11 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
     return window, sums
 
 
-def _is_governed(pool: Pool, stint: Stint) -> bool:
+def _is_governed(pool: Pool, stint: Worker) -> bool:
     return stint.waits or (pool.admission.governs_all and not stint.resolves)
 
 
-def _sum_up(pool: Pool, lane: list[tuple[Stint, Call]], now_ns: int) -> Sums:
+def _sum_up(pool: Pool, lane: list[tuple[Worker, Call]], now_ns: int) -> Sums:
     tally, load = pool.tally, pool.interpreter.gil_load
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
@@ -97,7 +91,7 @@ def _sum_up(pool: Pool, lane: list[tuple[Stint, Call]], now_ns: int) -> Sums:
     )
 
 
-def _knee(interpreter: Interpreter, profiles: list[Profile]) -> float | None:
+def _knee(interpreter: SharedBudget, profiles: list[Profile]) -> float | None:
     """Return how many calls like these just fill the GIL or the cores."""
     known = [
         (calls, demand)
@@ -109,7 +103,7 @@ def _knee(interpreter: Interpreter, profiles: list[Profile]) -> float | None:
     return sum(calls for calls, _ in known) / max(1e-6, sum(calls * demand for calls, demand in known))
 
 
-def _demand(interpreter: Interpreter, profile: Profile) -> float | None:
+def _demand(interpreter: SharedBudget, profile: Profile) -> float | None:
     """Return the share of the GIL, or of the cores, that one call keeps busy while it runs alone."""
     if profile.beta_corrected is None:
         return None
@@ -129,7 +123,7 @@ def crowd_of(pool: Pool, window: Window) -> float:
     """
     if not (pool.interpreter.gil and window.completed):
         return 0.0
-    profiles = Counter(call.profile for stint in pool.crew.stints() if stint.waits and (call := stint.call))
+    profiles = Counter(call.profile for stint in pool.crew.workers if stint.waits and (call := stint.call))
     if not profiles:
         return 0.0
     wait = sum(calls * profile.wait_mean_ns for profile, calls in profiles.items())

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy, State, Window
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
+from hybridrt.pool.state import Pool
 from hybridrt.values import Decision, Reason
-
-if TYPE_CHECKING:
-    from hybridrt.pool.pool import Pool
 
 __all__ = ["LOG", "Sizing"]
 

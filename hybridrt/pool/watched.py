@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hybridrt.pool.call import Call
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Call
+from hybridrt.pool.thread_pool import ThreadPool
 
 __all__ = ["WatchedPool"]
 
 
-class WatchedPool(Pool):
+class WatchedPool(ThreadPool):
     """A pool with an `on_event` hook."""
 
     def push(self, call: Call) -> None:

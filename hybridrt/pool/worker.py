@@ -26,75 +26,53 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import deque
 from concurrent.futures import _base
 from concurrent.futures import thread as stdlib_threads
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from queue import Empty
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS
-from hybridrt.pool.call import DONE, RUNNING, Call
 from hybridrt.pool.closing import break_down, helped_lost, worker_left
-from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.stint import ELSEWHERE, ELSEWHERE_BEARER, Stint
+from hybridrt.pool.roster import dismisses, gone, may_leave
+from hybridrt.pool.scheduler import (
+    Batch,
+    begin_next,
+    finish,
+    finish_and_begin_next,
+    finish_batch,
+    finish_helped,
+)
+from hybridrt.pool.state import DONE, ELSEWHERE, ELSEWHERE_BEARER, RUNNING, Call, Pool, Worker
 from hybridrt.pool.thread import make_thread
 
-if TYPE_CHECKING:
-    from hybridrt.pool.crew import Crew
-
-__all__ = ["Worker", "current_worker"]
+__all__ = ["WorkerThread", "current_worker"]
 
 _here = threading.local()
 
 
-def current_worker() -> Worker | None:
+def current_worker() -> WorkerThread | None:
     """Return the worker of the calling thread, or None outside of a pool."""
     return getattr(_here, "worker", None)
 
 
-class Worker(Stint):
-    """One thread of a pool.
+class WorkerThread(Worker):
+    """A worker and its thread.
 
-    Attributes:
-        awaited: Whether the interpreter's exit waits for it.
-        bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
-        batch: The calls of the stint that have not been claimed yet.
-        held: Calls of the batch that have ended and are to be delivered together.
-        outer: Calls that wait for `call`, which the thread runs for them; the innermost first.
-        cpu_start_ns: The thread's CPU time when its call began.
-        probe: The thread's clocks, readable from outside; None before the thread runs.
-        sample: What the governor saw last; its own.
+    Args:
+        pool: Whose calls it runs.
+        name: Of the thread.
     """
 
-    __slots__ = (
-        "__weakref__", "asleep", "awaited", "batch", "bell", "cpu_start_ns", "crew", "held", "nested_cpu_ns",
-        "nested_wall_ns", "outer", "pool", "probe", "sample", "thread",
-    )  # fmt: skip
+    __slots__ = ("nested_cpu_ns", "nested_wall_ns")
 
-    def __init__(self, crew: Crew, name: str) -> None:
-        super().__init__()
-        self.crew = crew
-        self.pool = crew.pool
-        self.bell: SimpleQueue[None] = SimpleQueue()
-        self.batch: deque[Call] = deque()
-        self.held: deque[Call] = deque()
-        self.outer: tuple[Call, ...] = ()
-        self.asleep = False
-        self.awaited = True
-        self.cpu_start_ns = self.nested_wall_ns = self.nested_cpu_ns = 0
-        self.probe: ThreadProbe | None = None
-        self.sample: Any = None
+    def __init__(self, pool: Pool, name: str) -> None:
+        super().__init__(pool)
+        self.nested_wall_ns = self.nested_cpu_ns = 0
         self.thread = make_thread(self._run, name)
-
-    @property
-    def name(self) -> str:
-        """The name of the thread."""
-        return self.thread.name
 
     @property
     def bearer(self) -> str:
@@ -130,19 +108,6 @@ class Worker(Stint):
         stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
         if (ending := self.pool.interpreter.ending) is not None:
             ending.bell.put(None)
-
-    def calls(self) -> tuple[Call, ...]:
-        """Return the call that runs now, and those that wait for it in the same thread."""
-        # That sets `outer` before `call` on the way in, and `call` before `outer` on the way out: whoever
-        # finds the same call before and after has read what waits for it.
-        while True:
-            call, outer = self.call, self.outer
-            if call is self.call:
-                return outer if call is None or call in outer else (call, *outer)
-
-    def runs(self, call: Call) -> bool:
-        """Tell whether the call runs here, or waits for one that does."""
-        return self.call is call or call in self.outer
 
     def stand_in(self) -> None:
         """Work in the calling thread, which has nothing else to do, if the own one cannot be started."""
@@ -187,30 +152,20 @@ class Worker(Stint):
             self._leave()
 
     def _initialize(self) -> bool:
-        if self.crew.initializer is None:
+        if self.pool.crew.initializer is None:
             return True
         try:
-            self.crew.initializer(*self.crew.initargs)
+            self.pool.crew.initializer(*self.pool.crew.initargs)
         except BaseException:
             _base.LOGGER.critical("Exception in initializer:", exc_info=True)
             break_down(self.pool, self)
             return False
         return True
 
-    def open_stint(self) -> None:
-        """Let the worker have what has been put into its batch; the lock is held.
-
-        The last step of an assignment: a worker that sees `serving` takes what it finds in the batch
-        for all there is. No ring is lost: the worker says `asleep` before it looks at `serving` a last
-        time, and `serving` is true before `asleep` is read here.
-        """
-        self.serving = True
-        if self.asleep:
-            self.bell.put(None)
-
     def _wait(self) -> bool:
         """Park until there is a stint; return False when it is time to leave."""
-        timeout = self.crew.patience()
+        crew = self.pool.crew
+        timeout = crew.idle_timeout if len(crew.workers) > crew.min_workers else None  # it would stay anyway
         while True:
             self.asleep = True
             try:
@@ -221,7 +176,7 @@ class Worker(Stint):
                 else:
                     self.bell.get(timeout=timeout)
             except Empty:
-                if self.crew.may_leave(self, timed_out=True):
+                if may_leave(self.pool, self, timed_out=True):
                     return False
                 # Assigned just now, or among the last that stay: only the bell ends this wait.
                 timeout = None
@@ -231,7 +186,7 @@ class Worker(Stint):
             if self.serving:
                 return True
             # Else a ring for a stint that was claimed before it was heard, or a call to leave.
-            if self.crew.dismisses() and self.crew.may_leave(self, timed_out=False):
+            if dismisses(self.pool) and may_leave(self.pool, self, timed_out=False):
                 return False
 
     def _claim(self) -> Call | None:
@@ -240,7 +195,7 @@ class Worker(Stint):
             try:
                 return self.batch.popleft()
             except IndexError:  # the stint's calls were withdrawn
-                self.pool.begin_next(self)
+                begin_next(self.pool, self)
         return None
 
     def _serve(self, call: Call) -> None:
@@ -266,7 +221,7 @@ class Worker(Stint):
             call.deliver()  # whatever goes wrong here: nobody may wait for ever
             del call
         if not quick:
-            self.pool.begin_next(self)
+            begin_next(self.pool, self)
 
     def _run_batch(self, call: Call) -> None:
         """Run the short calls of a batch back to back, and book and deliver them as one.
@@ -276,7 +231,7 @@ class Worker(Stint):
         the calls after it. One that takes longer than was expected holds nothing back: the governor
         releases what has ended.
         """
-        batch, wall, cpu = self.batch, self.crew.wall_ns, self.crew.cpu_ns
+        batch, wall, cpu = self.batch, self.pool.crew.wall_ns, self.pool.crew.cpu_ns
         profile, hooks, watched = call.profile, self.pool.hooks, self.pool.hooks.on_event is not None
         begun, cpu_begun = wall(), cpu()
         now, cpu_now = begun, cpu_begun
@@ -346,7 +301,7 @@ class Worker(Stint):
         """Run a queued call that the calling thread, this worker's, would only wait for."""
         if not claim_for_help(self, call):
             return
-        wall, cpu = self.crew.wall_ns, self.crew.cpu_ns
+        wall, cpu = self.pool.crew.wall_ns, self.pool.crew.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()
         outer = self.outer
         if self.call is not None:
@@ -367,7 +322,7 @@ class Worker(Stint):
 
     def _execute(self, call: Call) -> None:
         """Run the function and note what it returned or raised, and what it cost."""
-        wall, cpu = self.crew.wall_ns, self.crew.cpu_ns
+        wall, cpu = self.pool.crew.wall_ns, self.pool.crew.cpu_ns
         outer, outer_cpu_start = self.call, self.cpu_start_ns
         self.nested_wall_ns = self.nested_cpu_ns = 0
         fn, context = call.fn, call.context
@@ -419,7 +374,7 @@ class Worker(Stint):
                 if call is not None:
                     call.drop_work()
                     call.deliver()
-                self.crew.gone()
+                gone(self.pool)
 
     def _close_probe(self) -> None:
         with patiently(self.pool.interpreter.lock):

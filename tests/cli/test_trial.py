@@ -88,6 +88,7 @@ def test_what_a_thread_cannot_run_is_told_in_its_row() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.blocks_the_loop  # the trial's own, where it tries the function inline
 async def test_a_running_loop_is_told_to_use_a_thread() -> None:
     with pytest.raises(RuntimeError, match=r"await asyncio\.to_thread\(hybridrt\.trial, fn, \.\.\.\)"):
         trial(functions.note)

@@ -11,7 +11,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.loop.outlet import Outlet
-from hybridrt.pool.call import Call
+from hybridrt.pool.state import Call
 
 from .support import DEADLINE, Gate, hold, sole_worker, turns
 from .test_timeouts import wait_without_turning

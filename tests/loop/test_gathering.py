@@ -13,7 +13,7 @@ import pytest
 from hybridrt import Runtime, RuntimeClosedError
 from hybridrt.loop import outlet
 from hybridrt.loop.outlet import CROWD, PAUSE_MAX_MS, PAUSE_MIN_MS, Outlet
-from hybridrt.pool.call import DONE, QUEUED
+from hybridrt.pool.state import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
 from .support import Gate, eventually

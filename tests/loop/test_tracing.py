@@ -22,7 +22,7 @@ from hybridrt import (
     WorkerLostError,
     offload,
 )
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.worker import WorkerThread
 from hybridrt.testing import InlineRuntime
 from tests.isolates import far
 
@@ -235,13 +235,13 @@ async def test_a_call_whose_worker_dies_ends_with_that(
     tracing: Tracing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    execute = Worker._execute
+    execute = WorkerThread._execute
 
-    def dies(worker: Worker, call: Any) -> None:
-        monkeypatch.setattr(Worker, "_execute", execute)
+    def dies(worker: WorkerThread, call: Any) -> None:
+        monkeypatch.setattr(WorkerThread, "_execute", execute)
         raise MemoryError
 
-    monkeypatch.setattr(Worker, "_execute", dies)
+    monkeypatch.setattr(WorkerThread, "_execute", dies)
     async with Runtime(hooks=tracing.hooks):
         with pytest.raises(WorkerLostError):
             await offload(len)("abc")

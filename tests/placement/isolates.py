@@ -8,8 +8,8 @@ from typing import Any
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port, current_port
-from hybridrt.pool.call import QUEUED
 from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.pool.state import QUEUED
 
 __all__ = ["Isolates", "show_holding", "show_releasing"]
 

@@ -10,7 +10,7 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor
 from hybridrt.pool.closing import close
 from hybridrt.pool.interpreter import Interpreter, shared
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 
 from .support import Meeting, Stage, make_pool
 

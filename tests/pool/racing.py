@@ -14,7 +14,7 @@ from typing import Any
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.interpreter import Interpreter
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 from hybridrt.values import Kind
 
 from .support import DEADLINE, make_call, make_pool
@@ -38,7 +38,7 @@ def open_pool(**options: Any) -> Iterator[Pool]:
 def end(pool: Pool) -> None:
     """Let what is queued run, wait for the threads, and see that the books are right."""
     close(pool, closed_error, cancel_queued=False)
-    pool.crew.join()
+    pool.join()
     tally = pool.tally
     assert tally.submitted == tally.completed + tally.failed + tally.cancelled
     assert (pool.busy, pool.waiting, pool.resolving, pool.queued) == (0, 0, 0, 0)

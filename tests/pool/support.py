@@ -17,18 +17,25 @@ from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import WorkerLostError
 from hybridrt.measure.native import NativeThreads
-from hybridrt.pool.admission import Admission, FifoAdmission, LaneAdmission
-from hybridrt.pool.call import DONE, RUNNING, Call
+from hybridrt.pool.admission import FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import worker_left
-from hybridrt.pool.crew import Crew
-from hybridrt.pool.ending import Batch, finish, finish_and_begin_next, finish_batch, finish_helped
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.interpreter import Interpreter
 from hybridrt.pool.native import NativeWork
-from hybridrt.pool.pool import Pool
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.run_queue import Admission
+from hybridrt.pool.scheduler import (
+    Batch,
+    begin_next,
+    finish,
+    finish_and_begin_next,
+    finish_batch,
+    finish_helped,
+)
+from hybridrt.pool.state import DONE, RUNNING, Call, Pool, Roster
+from hybridrt.pool.thread_pool import ThreadPool
+from hybridrt.pool.worker import WorkerThread
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind
 
@@ -39,7 +46,7 @@ __all__ = [
     "FakeProbe",
     "Meeting",
     "Stage",
-    "StillCrew",
+    "StillPool",
     "compute",
     "make_call",
     "make_pool",
@@ -102,22 +109,22 @@ class FakeProbe:
     def close(self) -> None: ...
 
 
-class StillCrew(Crew):
-    """Hires workers whose threads never start; `refusals` makes the next starts fail."""
+class StillPool(ThreadPool):
+    """A pool of workers whose threads never start; `refusals` makes the next starts fail."""
 
     refusals = 0
 
-    def forget(self) -> None:
-        super().forget()
-        self.started: set[Worker] = set()
+    def start_clean(self) -> None:
+        super().start_clean()
+        self.started: set[WorkerThread] = set()
 
-    def start(self, hired: list[Worker], submitted: Call | None = None) -> None:
+    def start(self, hired: list[WorkerThread], submitted: Call | None = None) -> None:
         real, hired = hired[: self.refusals], hired[self.refusals :]
         self.refusals -= len(real)
         for worker in real:
             worker.thread.start = _refuse  # type: ignore[method-assign]
         for worker in hired:  # of any pool
-            worker.crew.started.add(worker)  # type: ignore[attr-defined]
+            worker.pool.started.add(worker)  # type: ignore[attr-defined]
         super().start(real, submitted)
 
 
@@ -128,7 +135,7 @@ def _refuse() -> None:
 def make_pool(
     interpreter: Interpreter,
     *,
-    crew: type[Crew] = Crew,
+    kind: type[ThreadPool] = ThreadPool,
     lanes: bool = True,
     policy: Policy | None = None,
     max_workers: int = 64,
@@ -138,10 +145,10 @@ def make_pool(
     hooks: Hooks | None = None,
     initializer: Callable[..., Any] | None = None,
     memory_max: int | None = None,
-) -> Pool:
+) -> ThreadPool:
     """Return a pool of a private interpreter, built as the executor builds its own."""
-    admission: Admission = LaneAdmission(interpreter.permits) if lanes else FifoAdmission()
-    return Pool(
+    admission: Admission[Call] = LaneAdmission(interpreter.permits) if lanes else FifoAdmission()
+    return kind(
         interpreter=interpreter,
         admission=admission,
         policy=DemandPolicy() if policy is None else policy,
@@ -152,7 +159,7 @@ def make_pool(
             cores=interpreter.cores,
         ),
         queue_max=queue_max,
-        crew=crew(
+        crew=Roster(
             prefix="hand",
             max_workers=max_workers,
             min_workers=min_workers,
@@ -203,11 +210,11 @@ class Stage:
         self.permits = self.interpreter.permits
         self.pool = self.add_pool(lanes=self.lanes, **self.options)
         self.calls: list[ThreadCall] = []
-        self._batches: dict[Worker, list[ThreadCall]] = {}
+        self._batches: dict[WorkerThread, list[ThreadCall]] = {}
 
     def add_pool(self, **options: Any) -> Pool:
         """Return one more pool under the same budget."""
-        return make_pool(self.interpreter, crew=StillCrew, **options)
+        return make_pool(self.interpreter, kind=StillPool, **options)
 
     def learn(
         self, kind: Kind, name: str | None = None, pool: Pool | None = None, usual: float = 0.0
@@ -263,12 +270,12 @@ class Stage:
             for worker in tuple(pool.crew.workers):
                 if worker.probe is None:
                     worker.probe = FakeProbe(self.clock)  # type: ignore[assignment]
-                if worker.call is None and worker.serving and worker in pool.crew.started:  # type: ignore[attr-defined]
+                if worker.call is None and worker.serving and worker in pool.started:  # type: ignore[attr-defined]
                     self._claim(worker)
 
-    def _claim(self, worker: Worker) -> None:
+    def _claim(self, worker: WorkerThread) -> None:
         while not worker.batch:  # what it was given was withdrawn
-            worker.pool.begin_next(worker)
+            begin_next(worker.pool, worker)
             if not worker.serving:
                 return
         call = worker.batch.popleft()
@@ -276,14 +283,14 @@ class Stage:
             self._batches[worker] = []
         self._start(worker, call)
 
-    def _start(self, worker: Worker, call: Call) -> None:
+    def _start(self, worker: WorkerThread, call: Call) -> None:
         call.state = RUNNING
         assert worker.probe is not None
         worker.cpu_start_ns = worker.probe.cpu_ns() or 0
         call.started_ns = self.clock.now_ns
         worker.call = call
 
-    def worker_of(self, call: Call) -> Worker:
+    def worker_of(self, call: Call) -> WorkerThread:
         """Return the worker that runs `call`."""
         self.work()
         return next(worker for worker in call.pool.crew.workers if worker.call is call)
@@ -317,12 +324,12 @@ class Stage:
             finish_and_begin_next(call.pool, worker, call)
         else:
             finish(call.pool, worker, call)
-            call.pool.begin_next(worker)
+            begin_next(call.pool, worker)
         call.drop_work()
         call.deliver()
         self.work()
 
-    def _go_on(self, worker: Worker, call: Call) -> None:
+    def _go_on(self, worker: WorkerThread, call: Call) -> None:
         """Take the next call of a batch, or book the batch."""
         ran = self._batches[worker]
         ran.append(call)  # type: ignore[arg-type]

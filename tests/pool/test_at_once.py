@@ -10,9 +10,11 @@ from weakref import WeakSet
 
 import pytest
 
-from hybridrt.pool.call import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.permits import NONE, SHORT
+from hybridrt.pool.roster import all_threads, hire
+from hybridrt.pool.scheduler import requeue_locked
+from hybridrt.pool.state import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.values import Kind
 
 from .support import Stage, make_call, make_pool, until
@@ -107,7 +109,7 @@ def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Sta
     call = stage.push(stage.learn(Kind.SHORT), late=True)
     assert call.permit == SHORT
     call.in_waiting_lane = True
-    stage.pool.requeue_locked(call)
+    requeue_locked(stage.pool, call)
     assert (call.state, call.permit, call.in_waiting_lane) == (QUEUED, NONE, False)
 
 
@@ -115,7 +117,7 @@ def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Sta
 
 
 def test_the_governor_releases_what_ended_up_to_a_call_with_a_callback_of_somebody(stage: Stage) -> None:
-    worker = stage.pool.crew.hire()
+    worker = hire(stage.pool)
     told: list[str] = []
     _, second, _ = calls = [make_call(stage.pool, len, "") for _ in range(3)]
     second.add_done_callback(lambda _: told.append("second"))
@@ -148,14 +150,14 @@ class Interrupted(WeakSet[Any]):
 def test_a_thread_that_is_hired_while_all_are_looked_at_waits_for_that(stage: Stage) -> None:
     crew = stage.pool.crew
 
-    def hire() -> None:
+    def hire_third() -> None:
         with stage.interpreter.lock:
-            hired.append(crew.hire())
+            hired.append(hire(stage.pool))
 
     hired: list[object] = []
-    crew.threads = Interrupted(hire)
-    kept = [crew.hire(), crew.hire()]
-    assert len(crew.all_threads()) == len(kept)
+    crew.threads = Interrupted(hire_third)
+    kept = [hire(stage.pool), hire(stage.pool)]
+    assert len(all_threads(stage.pool)) == len(kept)
     until(lambda: hired, "the third is hired")
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 
-from hybridrt.pool.call import QUEUED
 from hybridrt.pool.closing import close
-from hybridrt.pool.crew import Crew
 from hybridrt.pool.exiting import exit_error
-from hybridrt.pool.interpreter import Ending
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.state import QUEUED, Ending
+from hybridrt.pool.thread_pool import ThreadPool
+from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
 from .support import Stage, named
@@ -32,13 +31,13 @@ class AtExit:
         self.waiting = self.stage.push_many(calls, named("waiting"), self.other)
         for pool in (self.stage.pool, self.other):
             close(pool, exit_error, cancel_queued=False)
-            pool.crew.refusals = 99
+            pool.refusals = 99
 
-    def take_place(self, ending: Ending) -> Worker | None:
+    def take_place(self, ending: Ending) -> WorkerThread | None:
         """Play the main thread: take the place of the worker it is brought."""
         worker = ending.bell.get_nowait()
         if worker is not None:
-            self.other.crew.started.add(worker)
+            self.other.started.add(worker)
         return worker
 
 
@@ -72,15 +71,15 @@ def test_a_call_whose_thread_is_refused_before_anybody_waits_stays_queued_until_
     def refuse() -> None:
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    hire = other.crew.hire
+    spawn = other.spawn
 
-    def hire_in_vain() -> Worker:
-        worker: Worker = hire()
+    def spawn_in_vain(name: str) -> WorkerThread:
+        worker: WorkerThread = spawn(name)
         worker.thread.start = refuse  # type: ignore[method-assign]
         return worker
 
-    other.crew.hire, other.crew.start = hire_in_vain, partial(Crew.start, other.crew)
-    stage.pool.crew.start = other.crew.start  # type: ignore[method-assign]
+    other.spawn, other.start = spawn_in_vain, partial(ThreadPool.start, other)
+    stage.pool.start = other.start  # type: ignore[method-assign]
     stage.end(first)
     assert (call.state, other.queued, len(other.crew.workers)) == (QUEUED, 1, 0)
 

@@ -6,7 +6,7 @@ import pytest
 
 from hybridrt.pool.gates import WatchedGate
 from hybridrt.pool.governor import start
-from hybridrt.pool.pool import resize_gate_locked
+from hybridrt.pool.scheduler import resize_gate_locked
 from hybridrt.values import Kind
 
 from .racing import Beside, end, known, open_pool, submit

@@ -12,11 +12,11 @@ import pytest
 
 from hybridrt.measure.host import Memory
 from hybridrt.pool import governor as governor_module
-from hybridrt.pool import interpreter as interpreter_module
+from hybridrt.pool import state as state_module
 from hybridrt.pool.governor import DOZE_NS, IDLE_STEPS, REST_NS, TICK_NS, Governor
 from hybridrt.pool.interpreter import Interpreter
-from hybridrt.pool.pool import Pool
 from hybridrt.pool.sampler import BRIEF_BATCH
+from hybridrt.pool.state import Pool
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
@@ -46,7 +46,7 @@ class Counting(Governor):
 
 @pytest.fixture
 def counting(private: Interpreter) -> Counting:
-    private.governor = counting = Counting(private)
+    private.governor = counting = Counting(private, private.shield)
     return counting
 
 
@@ -61,7 +61,7 @@ def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytes
         held.append(lock.locked())
         return Memory(limit=1 << 30, given=1 << 30, share=0.5)
 
-    monkeypatch.setattr(interpreter_module, "read_memory", read)
+    monkeypatch.setattr(state_module, "read_memory", read)
     stage.step(2001 * MS, prompt=True)
     assert held == [False]
     assert stage.interpreter.memory.share == 0.5
@@ -71,7 +71,7 @@ def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytes
 def host_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The cores that the host gives: the last of them now."""
     cores = [2]
-    monkeypatch.setattr(interpreter_module, "usable_cores", lambda: cores[-1])
+    monkeypatch.setattr(state_module, "usable_cores", lambda: cores[-1])
     return cores
 
 
@@ -131,7 +131,7 @@ def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
 
     stage = Stage()
     stage.step(3 * MS, prompt=True)
-    monkeypatch.setattr(interpreter_module, "read_memory", read)
+    monkeypatch.setattr(state_module, "read_memory", read)
     stage.interpreter.children.append(lambda: [7])
     pools = [stage.add_pool(memory_max=size << 20) for size in (100, 50)]
     stage.step(3 * MS, prompt=False)
@@ -465,13 +465,13 @@ def test_a_call_that_found_no_memory_for_a_worker_starts_at_the_next_step(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, kind: Kind
 ) -> None:
     fn = stage.learn(kind) if kind is not Kind.UNKNOWN else named("unknown")
-    crew, hire = stage.pool.crew, stage.pool.crew.hire
+    pool, spawn = stage.pool, stage.pool.spawn
 
-    def fail() -> Any:
-        monkeypatch.setattr(crew, "hire", hire)
+    def fail(name: str) -> Any:
+        monkeypatch.setattr(pool, "spawn", spawn)
         raise MemoryError
 
-    monkeypatch.setattr(crew, "hire", fail)
+    monkeypatch.setattr(pool, "spawn", fail)
     call = stage.push(fn)
     assert (stage.running(), stage.permits.held) == ([], [0, 0, 0, 0])
     stage.step(3 * MS)
@@ -484,7 +484,7 @@ def test_the_failure_shows_in_the_statistics(
     from hybridrt.pool.interpreter import shared
 
     caplog.set_level(logging.CRITICAL, logger="hybridrt")
-    monkeypatch.setattr(shared, "governor", Governor(shared))
+    monkeypatch.setattr(shared, "governor", Governor(shared, shared.shield))
     monkeypatch.setattr(shared.permits, "lifted", False)
     executor = make()
     assert executor.statistics().governor_error is None

@@ -11,9 +11,9 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor
 from hybridrt.pool import lock as lock_module
 from hybridrt.pool.admission import FifoAdmission
-from hybridrt.pool.call import Call
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.state import Call
 
 from .conftest import Make
 from .support import DEADLINE, Meeting, until

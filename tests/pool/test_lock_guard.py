@@ -102,21 +102,21 @@ def test_without_a_gil_it_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
 _SELF_WAIT = """
 import hybridrt
 from hybridrt.pool.lock import SelfWaitError
-from hybridrt.pool.pool import Pool
+from hybridrt.pool import scheduler
 
 assert hybridrt.__file__.endswith(".pyc"), hybridrt.__file__
 executor = hybridrt.AdaptiveThreadPoolExecutor(1)
-hold = Pool.hold_locked
+hold = scheduler.hold_locked
 
-def interrupted(self, stint, call):
-    Pool.hold_locked = hold
+def interrupted(pool, worker, call):
+    scheduler.hold_locked = hold
     try:
         executor.submit(abs, -2)
     except SelfWaitError as error:
         print("told")
-    return hold(self, stint, call)
+    return hold(pool, worker, call)
 
-Pool.hold_locked = interrupted
+scheduler.hold_locked = interrupted
 print(executor.submit(abs, -1).result())
 """
 

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 from hybridrt.observe.functions import SETTLED
-from hybridrt.pool.call import ASSIGNED, QUEUED
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import OVERDRAFT_NS, exchange_permit
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.pool.sampler import OLD_GAP_NS
+from hybridrt.pool.scheduler import begin_next
+from hybridrt.pool.state import ASSIGNED, QUEUED
 from hybridrt.values import Kind
 
 from .support import MS, Stage, make_call, named
@@ -314,7 +315,7 @@ def test_a_cancelled_unknown_call_makes_room_for_the_next(stage: Stage) -> None:
     assert (first.state, second.state) == (ASSIGNED, QUEUED)
     (worker,) = stage.pool.crew.workers
     assert first.cancel()
-    stage.pool.begin_next(worker)  # its thread finds nothing to claim
+    begin_next(stage.pool, worker)  # its thread finds nothing to claim
     assert second.state == ASSIGNED
     assert stage.pool.profiles.of(fn).unjudged == 1
 

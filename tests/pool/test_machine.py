@@ -20,14 +20,15 @@ from hypothesis.stateful import (
 
 from hybridrt import QueueFullError
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import ASSIGNED, CANCELLED, DONE, QUEUED
 from hybridrt.pool.cancelling import abandon
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.permits import LONG, NONE, SHORT
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.roster import may_leave
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.state import ASSIGNED, CANCELLED, DONE, QUEUED, Pool
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -112,7 +113,7 @@ class Machine(RuleBasedStateMachine):
     @rule(place=st.integers(0, 1))
     def submit_while_no_thread_can_start(self, place: int) -> None:
         pool = self.pools[place]
-        pool.crew.refusals = 1  # type: ignore[attr-defined]
+        pool.refusals = 1  # type: ignore[attr-defined]
         try:
             self.accepted.append(self.stage.push(self.functions[Kind.WAITING, pool], pool=pool))
         except (QueueFullError, RuntimeClosedError) as error:
@@ -120,10 +121,10 @@ class Machine(RuleBasedStateMachine):
         except RuntimeError as error:
             if "can't start" not in str(error):
                 raise
-        pool.crew.refusals = 0  # type: ignore[attr-defined]
+        pool.refusals = 0  # type: ignore[attr-defined]
         with pool.lock:  # what waits for want of a thread starts at the next event, whatever it is
-            hired = pool.dispatch_locked()
-        pool.crew.start(hired)
+            hired = dispatch_locked(pool)
+        pool.start(hired)
         self.stage.work()
 
     def _accepted(self, number: int) -> ThreadCall | None:
@@ -186,7 +187,7 @@ class Machine(RuleBasedStateMachine):
     def threads_ask_whether_to_leave(self) -> None:
         for pool in self.pools:
             for worker in tuple(pool.crew.idle):
-                pool.crew.may_leave(worker, timed_out=True)
+                may_leave(pool, worker, timed_out=True)
 
     @precondition(lambda self: len(self.accepted) > 20)
     @rule(place=st.integers(0, 1), cancel=st.booleans())
@@ -221,7 +222,7 @@ class Machine(RuleBasedStateMachine):
         for pool in self.pools:
             queued = pool.queued
             with pool.lock:
-                hired = pool.dispatch_locked()
+                hired = dispatch_locked(pool)
             assert (pool.queued, hired) == (queued, []), "a call was queued that could have started"
 
     @invariant()

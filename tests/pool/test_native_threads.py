@@ -10,8 +10,8 @@ import importlib.util
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Kind
-from hybridrt.pool.call import Call
 from hybridrt.pool.permits import NONE
+from hybridrt.pool.state import Call
 
 from .support import DEADLINE, MS, Stage, named
 

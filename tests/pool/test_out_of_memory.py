@@ -16,8 +16,8 @@ from hybridrt.measure import gil, kernel
 from hybridrt.observe.functions import Profile
 from hybridrt.pool import worker as worker_module
 from hybridrt.pool.gates import Gate
-from hybridrt.pool.pool import Pool
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.state import Pool
+from hybridrt.pool.worker import WorkerThread
 
 from .conftest import Make, MakePool
 from .support import DEADLINE, make_call, named, until
@@ -61,13 +61,13 @@ def test_measuring_that_lacks_memory_is_absent(
 
 def dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the worker of the next call die before it has begun that."""
-    execute = Worker._execute
+    execute = WorkerThread._execute
 
-    def dies(worker: Worker, call: Any) -> None:
-        monkeypatch.setattr(Worker, "_execute", execute)
+    def dies(worker: WorkerThread, call: Any) -> None:
+        monkeypatch.setattr(WorkerThread, "_execute", execute)
         raise MemoryError
 
-    monkeypatch.setattr(Worker, "_execute", dies)
+    monkeypatch.setattr(WorkerThread, "_execute", dies)
 
 
 @pytest.mark.usefixtures("quiet")
@@ -117,20 +117,20 @@ def test_calls_behind_a_dead_worker_run_though_there_was_no_memory_for_another_o
     make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = make_private(lanes=False, max_workers=1)
-    hire, execute = pool.crew.hire, Worker._execute
+    spawn, execute = pool.spawn, WorkerThread._execute
 
-    def hires_later() -> Any:
-        monkeypatch.setattr(pool.crew, "hire", hire)
+    def spawns_later(name: str) -> Any:
+        monkeypatch.setattr(pool, "spawn", spawn)
         raise MemoryError
 
-    def dies(worker: Worker, call: Any) -> None:
-        monkeypatch.setattr(Worker, "_execute", execute)
+    def dies(worker: WorkerThread, call: Any) -> None:
+        monkeypatch.setattr(WorkerThread, "_execute", execute)
         behind.append(submit(pool, named("behind")))
-        monkeypatch.setattr(pool.crew, "hire", hires_later)
+        monkeypatch.setattr(pool, "spawn", spawns_later)
         raise MemoryError
 
     behind: list[Any] = []
-    monkeypatch.setattr(Worker, "_execute", dies)
+    monkeypatch.setattr(WorkerThread, "_execute", dies)
     with pytest.raises(WorkerLostError, match="lost"):
         submit(pool, named("lost")).result(DEADLINE)
     assert behind[0].result(DEADLINE) == ()

@@ -15,7 +15,7 @@ from hybridrt.errors import HybridrtError
 from hybridrt.pool.cancelling import abandon, withdraw
 from hybridrt.pool.gates import Gate, lane_gate
 from hybridrt.pool.helping import claim_for_help
-from hybridrt.pool.pool import RESOLVERS_MAX
+from hybridrt.pool.scheduler import RESOLVERS_MAX
 from hybridrt.values import Kind
 
 from .conftest import Make
@@ -181,7 +181,7 @@ def test_a_call_that_failed_or_lost_its_worker_opens_its_gate(stage: Stage) -> N
 
 def test_a_call_refused_for_want_of_a_thread_opens_its_gate(stage: Stage) -> None:
     gate = Gate(1, "gate")
-    stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
+    stage.pool.refusals = 1  # type: ignore[attr-defined]
     call = make_call(stage.pool, named("nobody"))
     call.gates = (gate,)
     with pytest.raises(RuntimeError, match="can't start"):

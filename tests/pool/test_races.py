@@ -121,7 +121,7 @@ def test_a_governor_that_parks_while_a_call_is_pushed_is_rung() -> None:
             self.parked = False
 
     interpreter = Interpreter()
-    governor = interpreter.governor = Rung(interpreter)
+    governor = interpreter.governor = Rung(interpreter, interpreter.shield)
     governor._idle_steps = IDLE_STEPS + 1
     pool = make_pool(interpreter, lanes=False)
     release = threading.Event()
@@ -152,7 +152,7 @@ def test_a_submit_and_a_shutdown_lose_no_accepted_call(cancel_queued: bool) -> N
 
         with Beside(submit_until_refused):
             close(pool, closed_error, cancel_queued=cancel_queued)
-        pool.crew.join()
+        pool.join()
         check(accepted, ran)
 
 
@@ -169,5 +169,5 @@ def test_a_shutdown_and_calls_that_submit_calls_lose_none() -> None:
 
         done.append(submit(pool, spread, 3))
         close(pool, closed_error, cancel_queued=False)
-        pool.crew.join()
+        pool.join()
         assert all(call.done() for call in done)

@@ -13,8 +13,8 @@ from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import exchange_permit, reclaim_batch_locked
 from hybridrt.pool.permits import LONG, NONE
-from hybridrt.pool.pool import Pool
 from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind
 
@@ -77,7 +77,7 @@ def test_a_batch_taken_back_while_its_worker_runs_it_runs_each_call_once() -> No
             for _ in range(20):
                 with pool.lock:
                     hired = [one for worker in pool.crew.workers for one in reclaim_batch_locked(worker)]
-                pool.crew.start(hired)
+                pool.start(hired)
 
         with Beside(take_back):
             go.set()

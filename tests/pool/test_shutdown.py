@@ -10,9 +10,10 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Kind
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.call import ASSIGNED, CANCELLED
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.gates import Gate
+from hybridrt.pool.roster import dismisses, may_leave, when_empty
+from hybridrt.pool.state import ASSIGNED, CANCELLED
 
 from .conftest import Make
 from .support import DEADLINE, Meeting, Stage, compute, named, until
@@ -103,7 +104,7 @@ def test_whoever_waits_for_an_empty_pool_hears_of_a_cancel_of_its_last_call(stag
     queued = stage.push(stage.learn(Kind.LONG, pool=other), pool=other)
     told: list[str] = []
     close(other, closed_error, cancel_queued=False)
-    other.crew.when_empty(lambda: told.append("empty"))
+    when_empty(other, lambda: told.append("empty"))
     assert told == []
     assert queued.cancel()
     assert told == ["empty"]
@@ -154,8 +155,8 @@ def test_closing_without_cancelling_runs_what_is_queued_and_lets_the_workers_go(
         stage.end(call)
     (worker,) = stage.pool.crew.workers
     assert not worker.bell.empty()  # rung to leave
-    assert stage.pool.crew.dismisses()
-    assert stage.pool.crew.may_leave(worker, timed_out=False)
+    assert dismisses(stage.pool)
+    assert may_leave(stage.pool, worker, timed_out=False)
 
 
 def test_a_call_cancelled_by_a_close_lets_the_next_through_its_gate_in_another_pool(stage: Stage) -> None:

@@ -17,7 +17,7 @@ from hybridrt.measure.host import Memory
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -80,9 +80,11 @@ def test_the_cpu_of_the_lanes_calls_that_still_run_counts_and_no_other_clock_is_
     waiting, computing = stage.push(stage.learn(Kind.WAITING)), stage.push(stage.learn(Kind.LONG))
     stage.compute(waiting, computing)
     stage.clock.advance(0.5)
-    read: list[Worker] = []
-    cpu_so_far = Worker.cpu_so_far
-    monkeypatch.setattr(Worker, "cpu_so_far", lambda worker: (read.append(worker), cpu_so_far(worker))[1])
+    read: list[WorkerThread] = []
+    cpu_so_far = WorkerThread.cpu_so_far
+    monkeypatch.setattr(
+        WorkerThread, "cpu_so_far", lambda worker: (read.append(worker), cpu_so_far(worker))[1]
+    )
     window, _ = look(stage)
     assert read == [stage.worker_of(waiting)]
     assert window.lane_cpu == pytest.approx(0.5)

@@ -14,6 +14,7 @@ from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.roster import dismisses, may_leave
 from hybridrt.pool.sizing import CALM, LOG
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind, Reason
@@ -263,8 +264,8 @@ def test_the_paper_retires_a_thread_every_window_without_a_queue() -> None:
         for worker in tuple(crew.idle):
             if not worker.bell.empty():
                 worker.bell.get()
-                if crew.dismisses():
-                    crew.may_leave(worker, timed_out=False)
+                if dismisses(stage.pool):
+                    may_leave(stage.pool, worker, timed_out=False)
         sizes.append(len(crew.workers))
     assert sizes == [7, 6, 5, 4, 4]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from hybridrt.errors import IsolateStartError
-from hybridrt.pool.call import QUEUED
 from hybridrt.pool.future import ThreadCall
 from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.governor import LATE_NS, SPARE_NS
+from hybridrt.pool.state import QUEUED
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named

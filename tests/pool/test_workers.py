@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 from hybridrt import WorkerLostError
-from hybridrt.pool.call import Call
 from hybridrt.pool.gates import Gate
 from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.interpreter import shared
 from hybridrt.pool.permits import NONE
-from hybridrt.pool.pool import Pool
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.roster import may_leave
+from hybridrt.pool.state import Call, Pool
+from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
@@ -110,15 +110,15 @@ def test_a_worker_given_a_call_as_its_wait_times_out_stays(stage: Stage) -> None
     (worker,) = crew.idle
     crew.min_workers = 0
     call = stage.push(stage.learn(Kind.WAITING), late=True)
-    assert not crew.may_leave(worker, timed_out=True)
+    assert not may_leave(stage.pool, worker, timed_out=True)
     stage.end(call)
-    assert crew.may_leave(worker, timed_out=True)
+    assert may_leave(stage.pool, worker, timed_out=True)
 
 
 class WatchedBatch(deque[Call]):
     """Notes whether its worker had been told of a stint when something was put in."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: WorkerThread) -> None:
         super().__init__()
         self.worker = worker
         self.told: list[bool] = []
@@ -224,15 +224,15 @@ def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
     pool = make_private(lanes=False, max_workers=2)
     neighbour = submit(pool, meeting, "fine")
     meeting.wait_for(1)
-    execute = Worker._execute
+    execute = WorkerThread._execute
 
-    def dies_once(worker: Worker, call: Call) -> None:
-        monkeypatch.setattr(Worker, "_execute", execute)
+    def dies_once(worker: WorkerThread, call: Call) -> None:
+        monkeypatch.setattr(WorkerThread, "_execute", execute)
         call.started_ns = worker.crew.wall_ns()
         worker.call = call
         raise Killed
 
-    monkeypatch.setattr(Worker, "_execute", dies_once)
+    monkeypatch.setattr(WorkerThread, "_execute", dies_once)
     lost, next_one = submit(pool, named("lost")), submit(pool, named("next"))
     error = lost.exception(DEADLINE)
     assert isinstance(error, WorkerLostError)
@@ -249,7 +249,7 @@ def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
 
 
 def test_where_no_thread_can_start_submit_raises_and_nothing_is_left_behind(stage: Stage) -> None:
-    stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
+    stage.pool.refusals = 1  # type: ignore[attr-defined]
     call = make_call(stage.pool, named("nobody"))
     with pytest.raises(RuntimeError, match="can't start new thread"):
         stage.pool.push(call)
@@ -265,7 +265,7 @@ def test_where_no_thread_can_start_submit_raises_and_nothing_is_left_behind(stag
 def test_a_call_whose_thread_cannot_start_waits_for_the_workers_there_are() -> None:
     stage = Stage(lanes=False)
     first = stage.push(named("first"))
-    stage.pool.crew.refusals = 1  # type: ignore[attr-defined]
+    stage.pool.refusals = 1  # type: ignore[attr-defined]
     second = stage.push(named("second"))
     assert stage.running() == [first]
     stage.end(first)
@@ -280,16 +280,16 @@ def test_a_call_whose_thread_cannot_start_goes_to_a_worker_that_parked_meanwhile
     """
     stage = Stage(lanes=False)
     first = stage.push(named("first"))
-    crew = stage.pool.crew
-    start = crew.start
+    pool = stage.pool
+    start = pool.start
 
-    def start_late(hired: list[Worker], submitted: Call | None = None) -> None:
-        crew.start = start  # type: ignore[method-assign]
+    def start_late(hired: list[WorkerThread], submitted: Call | None = None) -> None:
+        pool.start = start  # type: ignore[method-assign]
         stage.end(first)
-        crew.refusals = 1  # type: ignore[attr-defined]
+        pool.refusals = 1  # type: ignore[attr-defined]
         start(hired, submitted)
 
-    crew.start = start_late  # type: ignore[method-assign]
+    pool.start = start_late  # type: ignore[method-assign]
     second = stage.push(named("second"))
     assert first.done()
     assert stage.running() == [second]
@@ -298,17 +298,17 @@ def test_a_call_whose_thread_cannot_start_goes_to_a_worker_that_parked_meanwhile
 def test_where_two_threads_cannot_start_no_call_is_left_with_nobody() -> None:
     """Two submitters hire; each sees the other's worker, and neither thread can be started."""
     stage = Stage(lanes=False)
-    crew = stage.pool.crew
+    pool = stage.pool
     calls = [make_call(stage.pool, named(name)) for name in ("first", "second")]
-    hired: list[Worker] = []
-    crew.start = lambda workers, submitted=None: hired.extend(workers)  # type: ignore[method-assign]
+    hired: list[WorkerThread] = []
+    pool.start = lambda workers, submitted=None: hired.extend(workers)  # type: ignore[method-assign]
     for call in calls:
         stage.pool.push(call)
-    del crew.start
-    crew.refusals = 2  # type: ignore[attr-defined]
-    crew.start(hired[:1], calls[0])
+    del pool.start
+    pool.refusals = 2  # type: ignore[attr-defined]
+    pool.start(hired[:1], calls[0])
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        crew.start(hired[1:], calls[1])
+        pool.start(hired[1:], calls[1])
     assert stage.pool.queued == 0
     assert isinstance(calls[0].exception(0), RuntimeError)
     tally = stage.pool.tally

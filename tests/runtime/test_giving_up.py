@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, RuntimeClosedError, draining
-from hybridrt.pool.call import Call
-from hybridrt.pool.worker import Worker
+from hybridrt.pool.state import Call
+from hybridrt.pool.worker import WorkerThread
 from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
 
 
@@ -20,14 +20,14 @@ class Halted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
         self.arrived, self._open = threading.Event(), threading.Event()
-        take: Callable[..., Any] = getattr(Worker, step)
+        take: Callable[..., Any] = getattr(WorkerThread, step)
 
-        def halt(worker: Worker, *args: Any) -> Any:
+        def halt(worker: WorkerThread, *args: Any) -> Any:
             self.arrived.set()
             assert self._open.wait(DEADLINE)
             return take(worker, *args)
 
-        monkeypatch.setattr(Worker, step, halt)
+        monkeypatch.setattr(WorkerThread, step, halt)
 
     def __enter__(self) -> Halted:
         return self

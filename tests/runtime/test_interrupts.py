@@ -16,8 +16,9 @@ import hybridrt
 from hybridrt import Runtime, offload
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.interrupts import ctrl_c_held_back
-from hybridrt.pool.pool import Pool
-from hybridrt.pool.worker import Worker
+from hybridrt.pool import scheduler
+from hybridrt.pool.state import Pool
+from hybridrt.pool.worker import WorkerThread
 from tests.conftest import LOOPS
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="asyncio hears of SIGINT otherwise there")
@@ -91,7 +92,12 @@ def pressing(owner: Any, name: str, times: int) -> Iterator[None]:
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
 @pytest.mark.parametrize(
     "point",
-    [(Pool, "admits_at_once_locked"), (Worker, "start"), (threading.Thread, "start"), (LoopCall, "settle")],
+    [
+        (scheduler, "admits_at_once_locked"),
+        (WorkerThread, "start"),
+        (threading.Thread, "start"),
+        (LoopCall, "settle"),
+    ],
     ids=lambda point: f"{point[0].__name__}.{point[1]}",
 )
 def test_ctrl_c_in_the_middle_of_a_step_lets_the_step_end(
@@ -108,7 +114,7 @@ def test_ctrl_c_in_the_middle_of_a_step_lets_the_step_end(
     with pressing(*point, times), pytest.raises(KeyboardInterrupt):
         run(main)
     (pool,) = pools
-    pool.crew.join()
+    pool.join()
     tally = pool.tally
     assert tally.submitted == tally.completed + tally.failed + tally.cancelled
     assert (pool.busy, pool.waiting, pool.queued, len(pool.crew.workers)) == (0, 0, 0, 0)

@@ -21,7 +21,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.pool.interpreter import shared
-from hybridrt.pool.pool import Pool
+from hybridrt.pool.state import Pool
 from tests.conftest import LOOPS
 
 from .test_interrupts import Run, with_asyncio, with_run
@@ -122,7 +122,7 @@ def _run(run: Run, striker: Striker) -> None:
     finally:
         striker.end()
         (pool,) = pools
-        pool.crew.join()
+        pool.join()
         tally = pool.tally
         assert tally.submitted == tally.completed + tally.failed + tally.cancelled, tally
         assert (pool.busy, pool.waiting, pool.queued, len(pool.crew.workers)) == (0, 0, 0, 0)

@@ -29,7 +29,8 @@ from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.process import WorkerProcess
 from hybridrt.pool.isolates.subinterpreter import AVAILABLE, SubInterpreter
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.pool import Pool, resize_gate_locked
+from hybridrt.pool.scheduler import resize_gate_locked
+from hybridrt.pool.state import Call, Pool
 
 __all__ = ["Crew", "close_isolates", "interpreters", "processes", "used_by"]
 
@@ -61,7 +62,7 @@ class Crew:
         self._make = make
         self._most = most
         self._idle_timeout = idle_timeout
-        self._gate: WatchedGate | None = None
+        self._gate: WatchedGate[Call] | None = None
         self._name = name
         self.start_clean()
 
@@ -77,11 +78,11 @@ class Crew:
         self._reaper: threading.Thread | None = None
 
     @property
-    def gate(self) -> WatchedGate:
+    def gate(self) -> WatchedGate[Call]:
         """The gate of the crew's calls; how many it lets in is settled when it is asked for first."""
         return self._gate or self._make_gate()
 
-    def _make_gate(self) -> WatchedGate:
+    def _make_gate(self) -> WatchedGate[Call]:
         with self._lock:
             if self._gate is None:
                 limit, most = self._limits()

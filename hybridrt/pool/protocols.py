@@ -1,0 +1,69 @@
+"""What pools ask of the parts that stand above them: the governor, the loop shield, the choice of a place."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from hybridrt.observe.functions import Profile
+from hybridrt.placements import PlacementStatistics
+from hybridrt.values import ShieldStatistics
+
+__all__ = ["Governing", "Placed", "Shielding"]
+
+
+class Placed(Protocol):
+    """Chooses where the calls of one function run."""
+
+    def statistics(self) -> PlacementStatistics:
+        """Return what it has chosen, and why."""
+        ...
+
+
+class Governing(Protocol):
+    """The governor, as far as others ask for it."""
+
+    parked: bool
+    error: str | None
+    failures: int
+
+    def ring(self) -> None:
+        """Wake it if it is parked, without the lock."""
+        ...
+
+    def rouse_locked(self) -> None:
+        """End a doze: a call lacks a permit."""
+        ...
+
+    def look_soon_locked(self) -> None:
+        """Look at the host at the next step."""
+        ...
+
+    def keep_looking(self) -> None:
+        """Look at the host although no call is queued or runs."""
+        ...
+
+
+class Shielding(Protocol):
+    """The loop shield, as far as others ask for it."""
+
+    armed: bool
+
+    def join(self, watch: Any) -> None:
+        """Count a loop in."""
+        ...
+
+    def leave(self, watch: Any) -> None:
+        """Count a loop out."""
+        ...
+
+    def begins(self, profile: Profile) -> None:
+        """Tighten, on the thread of a call that is about to compute; without the lock."""
+        ...
+
+    def rest(self) -> None:
+        """Give the interval back now if nothing computes; a pool has closed."""
+        ...
+
+    def statistics_locked(self) -> ShieldStatistics | None:
+        """Return what there is to tell, or None where nothing can be governed."""
+        ...

@@ -1,0 +1,552 @@
+"""The path of a call through its pool: in, started, ended, out.
+
+A pool owns the queued calls of one executor and decides, whenever something changes, which of them start and
+on which worker. It knows nothing of asyncio, of threads, and of sizing laws.
+
+Actors: submitters (any thread), workers, the governor, and all that cancel. They come in through functions
+that take the lock; those with a leading underscore, and those called `..._locked`, are called with the lock
+held. Threads are started and results delivered only after the lock is released. How a call is claimed, and
+why it cannot be both claimed and cancelled, is told in `worker`.
+
+An invariant saves most of the work: *the first call of a lane cannot start now*, or it would have.
+Whatever makes a start possible (a permit or a place given back, a kind learned, a size changed, a worker
+parked) dispatches, so a call that queues behind another needs no look.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from concurrent.futures import thread as stdlib_threads
+from contextlib import suppress
+from typing import NamedTuple
+
+from hybridrt.errors import QueueFullError
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.gates import WatchedGate
+from hybridrt.pool.lock import patiently
+from hybridrt.pool.permits import FREE, NONE
+from hybridrt.pool.roster import dismiss_idle, has_hands, hire, park, stopping
+from hybridrt.pool.state import ASSIGNED, DONE, NOBODY, QUEUED, Call, Pool, Worker
+from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.values import Kind
+
+__all__ = [
+    "Batch", "admits_at_once_locked", "assign_locked", "begin_next", "begin_or_park_locked",
+    "book_batch_locked", "book_locked", "dispatch_after_locked", "dispatch_locked", "dispatch_others_locked",
+    "dispatch_to_idle_locked", "end_stint_locked", "enter_gates_locked", "finish", "finish_and_begin_next",
+    "finish_batch", "finish_helped", "leave_gates_locked", "left_queue_locked",
+    "push", "requeue_locked", "resize_gate_locked",
+]  # fmt: skip
+
+RESOLVERS_MAX = 16
+"""Name resolutions at once; they have threads of their own beyond `max_workers`."""
+
+
+@uninterrupted
+def push(pool: Pool, call: Call) -> None:
+    """Queue a call and start what may start.
+
+    Raises:
+        QueueFullError: `queue_max` calls are queued and the call is not patient.
+        RuntimeError: The pool is closed or broken, or no thread could be started at all.
+    """
+    hired = NOBODY
+    call.queued_ns = pool.crew.queue_ns()
+    if pool.lock.locked():
+        patiently(pool.lock)
+    with pool.lock:
+        if pool.refusal is not None:
+            raise pool.refusal()
+        if 0 < pool.queued < pool.queue_room and not (call.gates or call.resolves):
+            pool.queued += 1  # the common case under load
+            if pool.admission.put(call):
+                hired = dispatch_locked(pool)
+        elif not (_started_at_once(pool, call) or _enqueued_behind(pool, call)):
+            hired = dispatch_locked(pool)
+        pool.tally.submitted += 1
+    if pool.governor.parked:
+        pool.governor.ring()
+    if hired:
+        pool.start(hired, call)
+
+
+def _started_at_once(pool: Pool, call: Call) -> bool:
+    """Hand a call to a parked worker without a detour through the queue; the common case."""
+    crew = pool.crew
+    if pool.queued or not crew.idle or not admits_at_once_locked(pool, call):
+        return False
+    worker = crew.idle.pop()
+    hold_locked(pool, worker, call)
+    call.state = ASSIGNED
+    call.place = worker.batch
+    worker.batch.append(call)
+    _open_stint(worker)
+    return True
+
+
+def admits_at_once_locked(pool: Pool, call: Call) -> bool:
+    """Take a call past an empty queue to whoever runs it, through its gates and with its permit."""
+    if call.resolves or pool.busy >= pool.limits.highest:
+        return False
+    for gate in call.gates:
+        if gate.active >= gate.limit:
+            return False
+    if not pool.admission.start_at_once(call, pool.waiting < pool.sizing.state.workers):
+        return False
+    return not call.gates or _pass_gates(pool, call)
+
+
+def _enqueued_behind(pool: Pool, call: Call) -> bool:
+    """Queue a call; return whether it stands behind another one, so that it cannot start."""
+    if pool.queued >= pool.queue_room and not call.resolves:  # names are never waited for
+        _overflow(pool, call)
+        return True
+    pool.queued += 1
+    if call.gates or call.resolves:
+        enter_gates_locked(pool, call)
+    else:
+        pool.admission.put(call)
+    return call.place is not None and len(call.place) > 1
+
+
+def _overflow(pool: Pool, call: Call) -> None:
+    """Keep a patient call until there is space; refuse another."""
+    if not call.patient:
+        pool.tally.rejected += 1
+        raise QueueFullError(
+            f"the queue holds queue_max={pool.queue_room} calls, so {call.profile.name} was not "
+            "accepted; wait for results, await the call instead, or raise queue_max"
+        )
+    pool.backlog[call] = None
+    call.place = pool.backlog
+
+
+def enter_gates_locked(pool: Pool, call: Call) -> None:
+    """Take a call through the gates that are open, and to its lane behind the last."""
+    if _pass_gates(pool, call):
+        requeue_locked(pool, call)
+
+
+def _pass_gates(pool: Pool, call: Call) -> bool:
+    """Take a call through the gates that are open; return whether none is left."""
+    gates = call.gates
+    while call.gates_passed < len(gates):
+        if not gates[call.gates_passed].enter(call):
+            pool.at_gates[call] = None
+            return False
+        call.gates_passed += 1
+    return True
+
+
+def requeue_locked(pool: Pool, call: Call, *, first: bool = False) -> None:
+    """Put a call into its lane, at the end or before all others; what it had been given is taken back."""
+    call.state = QUEUED
+    call.permit = NONE
+    call.in_waiting_lane = False
+    if call.resolves:
+        pool.resolve_lane[call] = None
+        call.place = pool.resolve_lane
+    else:
+        pool.admission.put(call)
+    if first:
+        lane = call.place
+        assert isinstance(lane, OrderedDict)
+        lane.move_to_end(call, last=False)
+
+
+def dispatch_locked(pool: Pool) -> list[Worker]:
+    """Assign every call that may start; return the workers to be started."""
+    hired: list[Worker] = []
+    while pool.queued:
+        if not has_hands(pool, pool.resolving) and not pool.resolve_lane:
+            break
+        call = take_locked(pool)
+        if call is None:
+            break
+        hired += assign_locked(pool, call)
+        if call.state == QUEUED:  # there was no memory for a worker: the governor's next step tries again
+            break
+    pool.admission.moved = False
+    if pool.admission.lacks_permit():
+        pool.interpreter.starved[pool] = None
+        pool.governor.rouse_locked()
+    else:
+        pool.interpreter.starved.pop(pool, None)
+    return hired
+
+
+def dispatch_to_idle_locked(pool: Pool) -> None:
+    """Assign calls that may start to parked workers, as far as there are any."""
+    while pool.crew.idle and pool.queued and (call := take_locked(pool)) is not None:
+        assign_locked(pool, call)
+
+
+def assign_locked(pool: Pool, call: Call) -> list[Worker]:
+    """Give a call to a parked worker, or to a new one, which is returned, unless it needs none.
+
+    Where there is no memory for a new one the call is queued again.
+    """
+    crew = pool.crew
+    try:
+        hired = [] if crew.idle else [hire(pool)]
+    except MemoryError:
+        _put_back(pool, call)
+        return NOBODY
+    worker = hired[0] if hired else crew.idle.pop()
+    _begin(pool, worker, call)
+    return hired
+
+
+def _put_back(pool: Pool, call: Call) -> None:
+    """Queue a call again that was taken out and did not begin."""
+    if call.permit:
+        pool.interpreter.permits.give_back(call.permit)
+    if call.unjudged:
+        call.unjudged = False
+        call.profile.unjudged -= 1
+    pool.queued += 1
+    requeue_locked(pool, call, first=True)
+
+
+def take_locked(pool: Pool) -> Call | None:
+    """Take the call out of its lane that may start now, with its permit."""
+    if pool.resolve_lane and pool.resolving < RESOLVERS_MAX:
+        call: Call | None = pool.resolve_lane.popitem(last=False)[0]
+    elif pool.busy < pool.limits.highest:
+        running = pool.busy - pool.deserted
+        call = pool.admission.take(pool.sizing.state.workers, running, pool.waiting)
+        if call is None:
+            return None
+    else:
+        return None
+    left_queue_locked(pool, 1)
+    return call
+
+
+def left_queue_locked(pool: Pool, calls: int) -> None:
+    pool.queued -= calls
+    while pool.backlog and pool.queued < pool.queue_room:
+        call, _ = pool.backlog.popitem(last=False)
+        call.place = None
+        pool.queued += 1
+        enter_gates_locked(pool, call)
+
+
+def _begin(pool: Pool, worker: Worker, call: Call) -> None:
+    """Open a stint: the call, and those that go with it, are the worker's to claim."""
+    batch = worker.batch
+    call.state = ASSIGNED
+    call.place = batch
+    if call.resolves:
+        worker.resolves = True
+        pool.resolving += 1
+    else:
+        hold_locked(pool, worker, call)
+    batch.append(call)
+    if call.permit and call.profile.batch > 1 and pool.queued and call.quick and not call.gates:
+        _extend(pool, batch, call)
+    _open_stint(worker)
+
+
+def _open_stint(worker: Worker) -> None:
+    """Let a worker have what has been put into its batch.
+
+    The last step of an assignment: a worker that sees `serving` takes what it finds in the batch for all
+    there is. No ring is lost: the worker says `asleep` before it looks at `serving` a last time, and
+    `serving` is true before `asleep` is read here.
+    """
+    worker.serving = True
+    if worker.asleep:
+        worker.bell.put(None)
+
+
+def hold_locked(pool: Pool, stint: Worker, call: Call) -> None:
+    """Let a stint hold what its call was started with."""
+    pool.busy += 1
+    stint.permit = call.permit
+    if call.in_waiting_lane:
+        stint.waits = True
+        pool.waiting += 1
+
+
+def _extend(pool: Pool, batch: deque[Call], first: Call) -> None:
+    more = pool.admission.take_like(first, first.profile.batch - 1)
+    if more:
+        for call in more:
+            call.state = ASSIGNED
+            call.place = batch
+        batch.extend(more)
+        left_queue_locked(pool, len(more))
+
+
+def begin_next(pool: Pool, worker: Worker) -> None:
+    """End a worker's stint and open its next one, or park it."""
+    with patiently(pool.lock):
+        end_stint_locked(pool, worker)
+        begin_or_park_locked(pool, worker)
+        hired = dispatch_others_locked(pool, pool)
+    pool.start(hired)
+
+
+def begin_or_park_locked(pool: Pool, worker: Worker) -> bool:
+    """Open a worker's next stint and return True, or park it."""
+    if pool.queued and (call := take_locked(pool)) is not None:
+        _begin(pool, worker, call)
+        return True
+    park(pool, worker)
+    return False
+
+
+def end_stint_locked(pool: Pool, stint: Worker) -> None:
+    """Return all that a stint held."""
+    if not stint.serving:
+        return
+    stint.serving = False
+    if stint.resolves:
+        stint.resolves = False
+        pool.resolving -= 1
+    else:
+        pool.busy -= 1
+    if stint.permit:
+        pool.interpreter.permits.give_back(stint.permit)
+        stint.permit = NONE
+    if stint.waits:
+        stint.waits = False
+        pool.waiting -= 1
+    if stint.deserted:
+        stint.deserted = False
+        pool.deserted -= 1
+
+
+def others_starve_locked(pool: Pool) -> bool:
+    """Tell whether another pool lacks a permit."""
+    starved = pool.interpreter.starved
+    return len(starved) > (pool in starved)
+
+
+def dispatch_after_locked(pool: Pool, touched: dict[Pool, None]) -> list[Worker]:
+    """Start what an ended call made room for: in pools its gates `touched`, starved ones, our own."""
+    touched.pop(pool, None)
+    hired = [worker for other in touched for worker in dispatch_locked(other)]
+    return hired + dispatch_others_locked(pool, pool)
+
+
+def dispatch_others_locked(pool: Pool, last: Pool | None = None) -> list[Worker]:
+    """Start what a permit given back allows in starved pools, and then in `last`."""
+    hired: list[Worker] = []
+    starved = pool.interpreter.starved
+    if others_starve_locked(pool):
+        starved.pop(pool, None)  # to the end of the line
+        hired = [worker for other in tuple(starved) for worker in dispatch_locked(other)]
+    if last is not None:
+        if pool.queued:
+            hired += dispatch_locked(last)
+        else:
+            starved.pop(pool, None)
+            if stopping(pool):
+                dismiss_idle(pool)
+    return hired
+
+
+def leave_gates_locked(pool: Pool, call: Call) -> dict[Pool, None]:
+    """Let the next call through each gate; return the pools whose queues moved."""
+    touched: dict[Pool, None] = {}
+    for gate in call.gates[: call.gates_passed]:
+        follower = gate.leave()
+        if follower is not None:
+            touched[_passed_gate_locked(follower)] = None
+    call.gates = ()
+    return touched
+
+
+def resize_gate_locked(gate: WatchedGate[Call], limit: int, most: int) -> list[Worker]:
+    """Let so many calls in at once from now on; return the workers to be started for those that waited."""
+    touched = {_passed_gate_locked(call): None for call in gate.resize(limit, most)}
+    return [worker for pool in touched for worker in dispatch_locked(pool)]
+
+
+def _passed_gate_locked(call: Call) -> Pool:
+    """Take a call that a gate has let in through the next ones; return its pool, whose queue has moved."""
+    pool = call.pool
+    call.gates_passed += 1
+    del pool.at_gates[call]
+    enter_gates_locked(pool, call)
+    return pool
+
+
+_ROOM = 32
+"""Size of the waiting lane up to which short calls may join it; in a larger one, grown for calls that do
+nothing but wait, all of them that are queued would compute at once."""
+_NONE: dict[Pool, None] = {}
+"""No pool; never changed."""
+
+
+def finish(pool: Pool, worker: Worker, call: Call) -> None:
+    """Book a call that ended; its worker asks for the next one after it has delivered."""
+    with patiently(pool.lock):
+        book_locked(pool, call)
+        end_stint_locked(pool, worker)
+        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
+    _after_end(pool, call, hired)
+
+
+def finish_helped(pool: Pool, call: Call) -> None:
+    """Book a call that ran inside another one."""
+    with patiently(pool.lock):
+        book_locked(pool, call)
+        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
+    _after_end(pool, call, hired)
+
+
+def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
+    """Book a call that ended, and open the worker's next stint in the same breath."""
+    if pool.lock.locked():
+        patiently(pool.lock)
+    with pool.lock:
+        moved = leave_gates_locked(pool, call) if call.gates else _NONE
+        ends = pool.draining or stdlib_threads._shutdown  # `stopping`, without the call
+        if moved or pool.queued or pool.interpreter.starved or ends:
+            hired = _end_and_begin_locked(pool, worker, call, moved)
+        else:
+            hired = NOBODY
+            book_locked(pool, call)
+            end_stint_locked(pool, worker)
+            pool.crew.idle.append(worker)  # the common case of `park`
+    if hired or pool.hooks.on_event is not None:
+        _after_end(pool, call, hired)
+
+
+def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call, moved: dict[Pool, None]) -> list[Worker]:
+    """Go on after a call whose gates were left, which `moved` the queues of these pools."""
+    hired = NOBODY
+    permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
+    book_locked(pool, call)
+    end_stint_locked(pool, worker)
+    if others_starve_locked(pool):
+        hired = dispatch_after_locked(pool, moved)
+        begin_or_park_locked(pool, worker)
+    else:
+        begun = begin_or_park_locked(pool, worker)
+        # One like it took its place, and nothing else has changed: nobody else can start.
+        like = begun and worker.permit == permit and call.profile.kind is kind
+        if moved or pool.admission.moved or not like:
+            hired = dispatch_after_locked(pool, moved)
+    if refills:  # what came out of the backlog may be of another kind
+        hired = hired + dispatch_locked(pool)
+    return hired
+
+
+class Batch(NamedTuple):
+    """What is booked of calls of one function that ran back to back; see `Profile.record_batch`."""
+
+    profile: Profile
+    calls: int
+    failed: int
+    wall_ns: int
+    cpu_ns: int
+    queue_wait_ns: int
+    least_blocked_ns: int
+    ended_ns: int
+
+
+def finish_batch(pool: Pool, worker: Worker, batch: Batch) -> None:
+    """Book a batch that ended and open the worker's next stint."""
+    hired, profile = NOBODY, batch.profile
+    if pool.lock.locked():
+        patiently(pool.lock)
+    with pool.lock:
+        permit, kind, refills = worker.permit, profile.kind, bool(pool.backlog)
+        book_batch_locked(pool, batch)
+        end_stint_locked(pool, worker)
+        if others_starve_locked(pool):
+            hired = dispatch_others_locked(pool)
+            begin_or_park_locked(pool, worker)
+            hired = hired + dispatch_locked(pool)
+        else:
+            begun = begin_or_park_locked(pool, worker)
+            if not (begun and worker.permit == permit and profile.kind is kind) or pool.admission.moved:
+                hired = dispatch_others_locked(pool, pool)
+        if refills:
+            hired = hired + dispatch_locked(pool)
+    if hired:
+        pool.start(hired)
+
+
+def _after_end(pool: Pool, call: Call, hired: list[Worker]) -> None:
+    if pool.hooks.on_event is not None:
+        pool.hooks.finished(call)
+    if hired:
+        pool.start(hired)
+
+
+def book_locked(pool: Pool, call: Call) -> None:
+    """Add a call that ended to the statistics."""
+    call.state = DONE
+    profile, tally = call.profile, pool.tally
+    wall, cpu = call.wall_ns, call.cpu_ns
+    if pool.measures:
+        try:
+            if profile.kind is Kind.FREE:
+                profile.saw_beside(pool.interpreter.permits.held[FREE])
+            gil_wait = None
+            if call.blocks is not None:  # it was asked for its waits
+                call.run_delay_ns += pool.interpreter.kept.of(wall - call.run_delay_ns, cpu)
+                gil_wait = _gil_wait_locked(pool, call)
+            begun = call.started_ns
+            ended = begun + wall if _may_overlap(pool) else 0
+            profile.record(wall, cpu, begun - call.queued_ns, call.run_delay_ns, gil_wait, ended)
+            tally.wall_ns += wall
+            tally.cpu_ns += cpu
+            if call.in_waiting_lane:
+                tally.lane_calls += 1
+                tally.lane_wall_ns += wall
+                tally.lane_cpu_ns += cpu
+        except MemoryError:  # what the call held is given back all the same
+            pass
+    if call.error is None:
+        tally.completed += 1
+    else:
+        tally.failed += 1
+        profile.failed += 1
+    if call.unjudged:
+        call.unjudged = False
+        profile.unjudged -= 1
+
+
+def book_batch_locked(pool: Pool, batch: Batch) -> None:
+    """Add calls that ran back to back to the statistics."""
+    profile, calls, failed, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended_ns = batch
+    tally = pool.tally
+    if pool.measures:
+        ended = ended_ns if _may_overlap(pool) else 0
+        with suppress(MemoryError):
+            profile.record_batch(calls, wall_ns, cpu_ns, queue_wait_ns, least_blocked_ns, ended)
+        tally.wall_ns += wall_ns
+        tally.cpu_ns += cpu_ns
+    tally.completed += calls - failed
+    tally.failed += failed
+    profile.failed += failed
+
+
+def _may_overlap(pool: Pool) -> bool:
+    """Tell whether short calls may join the waiting lane: not where it has grown for others."""
+    return pool.sizing.state.workers <= _ROOM
+
+
+def _gil_wait_locked(pool: Pool, call: Call) -> int:
+    """Return how long a call that was asked can have waited for the GIL, by what a wait for it takes now.
+
+    What the lane's calls were blocked for certain goes to the tally: there each wait counts as a whole
+    switch interval, which is the longest that it can be. A call that never waited for anything has only
+    been kept from its core, by the host perhaps, which the kernel of a guest does not see.
+    """
+    assert call.blocks is not None
+    load, tally = pool.interpreter.gil_load, pool.tally
+    unknown = max(0, call.wall_ns - call.cpu_ns - call.run_delay_ns)
+    most = call.blocks * load.longest_wait_since(call.started_ns) if call.blocks else unknown
+    if call.in_waiting_lane:
+        tally.asked_wall_ns += call.wall_ns
+        tally.asked_blocked_ns += max(0, unknown - most)
+    if not call.blocks or call.profile.leaves_gil:
+        return most  # one that gives the GIL away often waits for it often, and each time by chance
+    return call.blocks * load.wait_since(call.started_ns)
