@@ -56,5 +56,16 @@ def leads_somewhere(page: Path, link: str) -> bool:
     return heading in {re.sub(r"[^\w -]", "", each).strip().lower().replace(" ", "-") for each in headings}
 
 
+def test_the_files_and_functions_that_the_architecture_names_are_there() -> None:
+    page = (README.parent / "docs/architecture.md").read_text()
+    rows = [row.split("|")[2] for row in page.splitlines() if row.startswith("| ") and ".py`" in row]
+    assert len(rows) == 10
+    for row in rows:
+        names = re.findall(r"`([\w/.]+)`", row)
+        files = [README.parent / "hybridrt" / name for name in names if name.endswith(".py")]
+        text = "".join(file.read_text() for file in files)
+        assert not [name for name in names if not name.endswith(".py") and f"def {name}(" not in text]
+
+
 def test_the_readme_gives_the_command_that_runs_every_test() -> None:
     assert ".venv/bin/uv run --all-extras pytest" in README.read_text()

@@ -1,6 +1,6 @@
 """Take back a call that nobody has claimed, and leave one that runs.
 
-Same lock and same rules as `pool`; how a cancel and a claim exclude each other stands in `worker`.
+The rules of the lock are those of `scheduler`. `worker` tells how a cancel and a claim exclude each other.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The ends of a pool and of its workers: close, break, a thread that cannot start, one that dies.
 
-Same lock and same rules as `pool`; kept apart because these paths are rare.
+The rules of the lock are those of `scheduler`. These paths are rare, so they have a file of their own.
 """
 
 from __future__ import annotations

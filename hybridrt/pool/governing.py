@@ -1,6 +1,6 @@
 """What the governor does to a pool: permits of running calls, overdrafts, windows.
 
-Same lock and same rules as `pool`. Each function returns workers to be started without the lock.
+The rules of the lock are those of `scheduler`. Each function returns workers to be started without the lock.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A worker that would only wait for a queued call runs it itself.
 
-Same lock and same rules as `pool`.
+The rules of the lock are those of `scheduler`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,4 @@
-"""What all pools of one interpreter share: the lock, the permits, the governor.
-
-One lock, held for a microsecond at a time, guards every queue, count and state of every pool: a
-permit that one pool gives back may start a call of another, and a lane is interpreter-wide. With
-one lock there is no order of locks to get wrong. Nothing slow and nobody else's code runs under it:
-threads are started, futures completed and hooks called after it is released.
-
-Garbage collection may run code of others in the middle of a locked section, which is why weakref
-callbacks of this package only ring a `SimpleQueue`, which is reentrant, and take no lock.
-"""
+"""The shared budget of this interpreter, with its governor and its shield, and what a fork does to it."""
 
 from __future__ import annotations
 

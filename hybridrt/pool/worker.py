@@ -1,8 +1,6 @@
 """A worker: one thread that runs calls, one after the other.
 
-What a worker takes from the queue at once is a *stint*: one call, or a batch of very short calls of
-one function. Permit, lane and the count of busy threads belong to the stint, so that a batch pays
-for them once. The calls of a stint lie in `batch`, and taking one out of there is the claim:
+The calls that a worker was given, its stint, lie in `batch`. Taking one out of there is the claim:
 
     1. A dispatch puts calls into `batch`, ASSIGNED, and rings `bell`.
     2. A canceller, with the lock, removes its call from `batch`; or
@@ -12,8 +10,8 @@ for them once. The calls of a stint lie in `batch`, and taking one out of there 
     sees it; after 3 the canceller finds it gone and knows that it runs.
 
 What the worker runs is in `call`, which the governor reads from outside. An idle worker keeps
-nothing of a finished call alive, and holds its executor by nothing at all: it knows the pool, and
-the pool does not know the executor.
+nothing of a finished call alive. It holds no reference to its executor: it knows the pool, and the
+pool does not know the executor.
 
 Threads are daemons that `concurrent.futures` joins at exit like its own, after `exiting` has waited
 for the pending calls; but one that is stuck can be left behind (`leave_behind`), which a non-daemon
