@@ -27,7 +27,7 @@ class ThreadPool(Pool):
         sizing = Sizing(policy, limits, interpreter.clock.wall_ns())
         super().__init__(interpreter=interpreter, policy=policy, sizing=sizing, limits=limits, **rest)
 
-    push = push
+    push = push  # the scheduler's as it is: a call more on the way would cost each submission
 
     def spawn(self, name: str) -> Worker:
         """Return a worker whose thread has this name and does not run yet."""
