@@ -112,8 +112,8 @@ async def _main(striker: Striker) -> None:
 def _run(run: Run, striker: Striker) -> None:
     """Run the main, and see that nothing is left of it, however it ends.
 
-    No garbage is collected meanwhile. A finalizer of an earlier run would be traced in the middle of code that
-    is not, and CPython 3.11 can crash, or leave a step out, if the tracing ends there.
+    No garbage is collected meanwhile. A finalizer of an earlier run would be traced in the middle of code
+    that is not, and CPython 3.11 can crash, or leave a step out, if the tracing ends there.
     """
     pools: list[Pool] = []
 
