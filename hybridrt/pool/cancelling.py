@@ -37,9 +37,7 @@ def withdraw(call: Call, why: str = "CancelledError") -> bool:
             return False
         call.state = CANCELLED
         pool.tally.cancelled += 1
-        if call.unjudged:
-            call.unjudged = False
-            call.profile.unjudged -= 1
+        call.judged_locked()
         hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
     call.drop_work()
     pool.start(hired)

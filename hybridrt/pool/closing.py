@@ -91,7 +91,7 @@ def _cancel(pool: Pool, calls: list[Call]) -> list[Worker]:
     for call in calls:
         call.place = None
         call.state = CANCELLED
-        _unjudge(call)
+        call.judged_locked()
     pool.tally.cancelled += len(calls)
     touched = {other: None for call in calls for other in leave_gates_locked(pool, call)}
     return [worker for other in touched for worker in dispatch_locked(other)]
@@ -179,22 +179,16 @@ def _book_lost(pool: Pool, call: Call) -> None:
     """Count a call that its worker took with it; nobody measured it to its end."""
     call.state = DONE
     pool.tally.failed += 1
-    _unjudge(call)
+    call.judged_locked()
 
 
 def _queue_again(pool: Pool, worker: Worker) -> None:
     """Put what a worker was given and did not claim back to the front of its lane."""
     while worker.batch:
         call = worker.batch.pop()
-        _unjudge(call)
+        call.judged_locked()
         pool.queued += 1
         requeue_locked(pool, call, first=True)
-
-
-def _unjudge(call: Call) -> None:
-    if call.unjudged:
-        call.unjudged = False
-        call.profile.unjudged -= 1
 
 
 def closed_error() -> BaseException:

@@ -348,7 +348,7 @@ def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> N
     known = call.profile.kind, call.unjudged
     call.profile.saw_waiting(first=not sample.judged)
     sample.judged = True
-    _judged(call)
+    call.judged_locked()
     hired += _act_locked(worker, call, NONE, known)
 
 
@@ -366,10 +366,10 @@ def _computes(
     if long and not sample.judged:
         sample.judged = True
         call.profile.saw_computing()
-        _judged(call)
+        call.judged_locked()
     if call.profile.leaves_gil:
         permit = FREE
-        _judged(call)
+        call.judged_locked()
     elif long:
         permit = LONG
     elif worker.permit == NONE and cpu >= _BURST_NS:
@@ -384,9 +384,3 @@ def _act_locked(worker: Worker, call: Call, permit: int, known: tuple[Kind, bool
     if permit != worker.permit:
         return change_permit_locked(worker, permit)
     return dispatch_locked(worker.pool) if (call.profile.kind, call.unjudged) != known else []
-
-
-def _judged(call: Call) -> None:
-    if call.unjudged:
-        call.unjudged = False
-        call.profile.unjudged -= 1

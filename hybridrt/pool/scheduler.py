@@ -201,9 +201,7 @@ def _put_back(pool: Pool, call: Call) -> None:
     """Queue a call again that was taken out and did not begin."""
     if call.permit:
         pool.interpreter.permits.give_back(call.permit)
-    if call.unjudged:
-        call.unjudged = False
-        call.profile.unjudged -= 1
+    call.judged_locked()
     pool.queued += 1
     requeue_locked(pool, call, first=True)
 
@@ -509,8 +507,7 @@ def book_locked(pool: Pool, call: Call) -> None:
         tally.failed += 1
         profile.failed += 1
     if call.unjudged:
-        call.unjudged = False
-        profile.unjudged -= 1
+        call.judged_locked()
 
 
 def book_batch_locked(pool: Pool, batch: Batch) -> None:

@@ -124,6 +124,12 @@ class Call:
         """Return the time since the call was queued."""
         return self.pool.crew.wall_ns() - self.queued_ns
 
+    def judged_locked(self) -> None:
+        """Count the call no more among those that are to show what their function does; the lock is held."""
+        if self.unjudged:
+            self.unjudged = False
+            self.profile.unjudged -= 1
+
     def deliver(self) -> None:
         """Hand value or error to whoever waits; called once, without the lock."""
         raise NotImplementedError
