@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import os
 import pkgutil
 import re
 import subprocess
@@ -31,9 +32,11 @@ def test_the_examples_in_a_modules_docstrings_hold(name: str) -> None:
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_program_in_the_docs_runs_as_it_stands(program: str, tmp_path: Path) -> None:
+    path = os.pathsep.join((str(README.parent), str(README.parent / "examples")))
     subprocess.run(
         [sys.executable, "-W", "error", "-c", program],
         cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": path},
         check=True,
         timeout=50,
         capture_output=True,
