@@ -192,7 +192,7 @@ def test_the_others_run_as_long_and_as_often_as_ours(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(running, "spawn", spawn)
     monkeypatch.setattr(running, "importable", lambda module: True)
     found = running.measure(plan.Load(name="wait", title=""), plan.OFFICIAL, Progress("loads"))
-    assert seen == [(pool, 15.0) for pool in ("hybridrt", "betapool", "anyio", "paper")] * 5
+    assert seen == [(pool, 15.0) for pool in ("hybridrt", "betapool", "anyio", "paper", "runtime")] * 5
     assert not any(figures.was_brief(found, pool) for pool in ("betapool", "anyio", "paper"))
 
 

@@ -41,13 +41,20 @@ async def open_pool(name: str, size: int | None = None) -> AsyncIterator[Pool]:
     """Open the pool of that name; calls that are queued at the exit are dropped.
 
     Args:
-        name: A key of `POOLS`, or `anyio`.
+        name: A key of `POOLS`, `anyio`, or `runtime`.
         size: Threads of a `static` pool; the others choose for themselves.
     """
     if name == "anyio":
         from anyio.to_thread import run_sync
 
         yield Pool(submit=run_sync)
+        return
+    if name == "runtime":
+        from hybridrt import Runtime
+
+        async with Runtime(shutdown_timeout=0.0) as runtime:
+            run = asyncio.get_running_loop().run_in_executor
+            yield Pool(submit=partial(run, None), statistics=lambda: _excerpt(runtime.statistics()))
         return
     with POOLS[name](size) as (executor, statistics):
         loop = asyncio.get_running_loop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean, geometric_mean, median
 from typing import Any
@@ -13,11 +14,13 @@ __all__ = [
     "at_once",
     "average_efficiency",
     "efficiency",
+    "loop_delays",
     "over_phases",
     "p99_ratio",
     "paired",
     "ramp_seconds",
     "ramps",
+    "reason_shares",
     "share_of_best",
     "share_of_cores",
     "was_brief",
@@ -116,6 +119,30 @@ def share_of_best(findings: Findings, pool: str) -> Spread | None:
     if not rates:
         return None
     return ratios(rates, best if len(rates) == len(best) else [median(best)] * len(rates))
+
+
+def loop_delays(findings: Findings) -> dict[str, float]:
+    """Return p99 of the loop's delay in seconds of every candidate, as the median of its runs.
+
+    Static sizes are points of the sweep, one run each; those of older reports have none.
+    """
+    points = {f"static {size}": point.get("loop") for size, point in findings["sweep"].items()}
+    runs = {side: [pair[side] for pair in findings["pairs"]] for side in ("best", "ours")}
+    runs |= findings["alternatives"]
+    found = {
+        name: median(sample["loop_delay_p99"] or 0.0 for sample in of) for name, of in runs.items() if of
+    }
+    return {name: delay for name, delay in points.items() if delay is not None} | found
+
+
+def reason_shares(findings: Findings) -> dict[str, float]:
+    """Return how often each reason decided the size of ours: shares of the decisions of all runs."""
+    reasons = Counter(
+        reason
+        for pair in findings["pairs"]
+        for _, _, reason, _ in pair["ours"]["statistics"].get("decisions", ())
+    )
+    return {reason: count / reasons.total() for reason, count in reasons.most_common()}
 
 
 def was_brief(findings: Findings, pool: str) -> bool:

@@ -33,6 +33,14 @@ _BRIEF_NOTE = """\
 A figure in brackets is older: from one run of {seconds:g} s, in which BetaPool, whose first step comes after
 two, keeps the four threads that it starts with. It is compared with the median of the best size."""
 
+_LOOP_NOTE = """\
+p99 of the loop's delay in milliseconds: lateness of a 5 ms timer, weighted by time, median of the runs.
+`runtime` is ours within a `Runtime`. Static sizes are points of the sweep, where that was noted."""
+
+_REASONS_NOTE = """\
+Why ours had the size it had: share of its decisions by reason, over all runs. `beta_veto` and `saturated`
+refuse growth although calls are queued (`help(hybridrt.Reason)` has all of them)."""
+
 _ORIGIN_NOTE = """\
 Loads may be measured one by one. When each was, with which code, and how often and how long BetaPool, anyio
 and `paper` ran; where the commit was not noted, the loads of a line may come from several runs."""
@@ -58,6 +66,12 @@ def make(head: Mapping[str, Any], timing: Timing, found: Mapping[str, Findings])
         _OTHERS_NOTE.format(sweep=timing.sweep),
         _others_table(ordered),
         *_brief_notes(ordered),
+        "## The loop",
+        _LOOP_NOTE,
+        _loop_table(ordered),
+        "## What decided",
+        _REASONS_NOTE,
+        _reasons_table(ordered),
         "## Detail",
         _DETAIL_NOTE,
         _detail_table(ordered),
@@ -125,7 +139,7 @@ def _efficiency_table(found: Mapping[str, Findings]) -> str:
 def _others_table(found: Mapping[str, Findings]) -> str:
     sizes = sorted({f["default_size"] for f in found.values()} | {32, 256})
     default = {f["default_size"] for f in found.values()}
-    pools = list(dict.fromkeys(pool for f in found.values() for pool in f["alternatives"]))
+    pools = _pools(found)
     head = ["load", *(f"static {n}{', default' if n in default else ''}" for n in sizes), *pools, "ours"]
     rows = [[name, *_others_cells(findings, sizes, pools)] for name, findings in found.items()]
     return table(head, rows)
@@ -141,6 +155,31 @@ def _others_cells(findings: Findings, sizes: Sequence[int], pools: Sequence[str]
         cell = f"{share.median:.2f}" if share else ""
         yield f"({cell})" if share and figures.was_brief(findings, pool) else cell
     yield f"{figures.efficiency(findings).median:.2f}"
+
+
+def _loop_table(found: Mapping[str, Findings]) -> str:
+    delays = {name: figures.loop_delays(findings) for name, findings in found.items()}
+    sizes = sorted({f["default_size"] for f in found.values()} | {32, 256})
+    wanted = ["best", *(f"static {size}" for size in sizes), *_pools(found), "ours"]
+    columns = [name for name in wanted if any(name in of for of in delays.values())]
+    rows = [
+        [load, *(f"{of[name] * 1000:.1f}" if name in of else "" for name in columns)]
+        for load, of in delays.items()
+    ]
+    return table(["load", *columns], rows)
+
+
+def _reasons_table(found: Mapping[str, Findings]) -> str:
+    shares = {name: figures.reason_shares(findings) for name, findings in found.items()}
+    columns = list(dict.fromkeys(reason for of in shares.values() for reason in of))
+    rows = [
+        [load, *(f"{of[name]:.2f}" if name in of else "" for name in columns)] for load, of in shares.items()
+    ]
+    return table(["load", *columns], rows)
+
+
+def _pools(found: Mapping[str, Findings]) -> list[str]:
+    return list(dict.fromkeys(pool for f in found.values() for pool in f["alternatives"]))
 
 
 def _brief_notes(found: Mapping[str, Findings]) -> list[str]:

@@ -15,8 +15,11 @@ from benchmarks.loads.sweep import Point, best_size, doubtful, next_sizes
 
 __all__ = ["ALTERNATIVES", "default_size", "measure"]
 
-ALTERNATIVES = {"betapool": "betapool", "anyio": "anyio", "paper": "hybridrt"}
-"""Pools that size themselves or have one size, by the module they need; `paper` is ours with that policy."""
+ALTERNATIVES = {"betapool": "betapool", "anyio": "anyio", "paper": "hybridrt", "runtime": "hybridrt"}
+"""Pools that size themselves or have one size, by the module they need.
+
+`paper` is ours with that policy, `runtime` ours within a `Runtime`, whose shield knows the loop.
+"""
 
 _MORE_SIZES = 5
 """What a sweep goes on to, roughly: counted for the progress alone."""
@@ -85,7 +88,11 @@ class _Bench:
     def _point(self, size: int) -> Point:
         patience = self._load.patience
         sample = self._run("static", size, patience * self._timing.warmup, patience * self._timing.sweep)
-        return Point(rate=over_phases(sample, "rate"), p99=over_phases(sample, "run_p99"))
+        return Point(
+            rate=over_phases(sample, "rate"),
+            p99=over_phases(sample, "run_p99"),
+            loop=sample["loop_delay_p99"],
+        )
 
     def _run(self, pool: str, size: int | None, warmup: float, seconds: float) -> Sample:
         name = f"{pool} {size}" if size else pool
@@ -110,7 +117,13 @@ class _Bench:
 
 
 def _means(taken: Mapping[int, list[Point]]) -> dict[int, Point]:
-    return {
-        size: Point(rate=mean(p.rate for p in points), p99=mean(p.p99 for p in points))
-        for size, points in taken.items()
-    }
+    return {size: _mean(points) for size, points in taken.items()}
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    loops = [point.loop for point in points if point.loop is not None]
+    return Point(
+        rate=mean(point.rate for point in points),
+        p99=mean(point.p99 for point in points),
+        loop=mean(loops) if loops else None,
+    )

@@ -16,10 +16,17 @@ _DOUBTFUL_MOST = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What a static size does: calls per second, and p99 of a call's time in a thread."""
+    """What a static size does.
+
+    Attributes:
+        rate: Calls per second.
+        p99: Of a call's time in a thread, seconds.
+        loop: p99 of the loop's delay, seconds; None where it was not noted.
+    """
 
     rate: float
     p99: float
+    loop: float | None = None
 
 
 def next_sizes(points: Mapping[int, Point], begin: Collection[int], grid: Sequence[int] = GRID) -> list[int]:
