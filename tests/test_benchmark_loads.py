@@ -216,6 +216,20 @@ def test_an_alternative_that_ran_once_and_briefly_stands_in_brackets() -> None:
     assert "in brackets" not in text
 
 
+def test_a_report_shows_the_loop_of_every_candidate_and_what_decided() -> None:
+    found = findings()
+    found["alternatives"] = {"runtime": [sample(1.0) | {"loop_delay_p99": 0.004}] * 3}
+    found["sweep"]["32"] = {"rate": 90.0, "p99": 0.01, "loop": 0.1}
+    decisions = [[0.5, 8, "demand", 0.9], [1.0, 8, "beta_veto", 0.2], [1.5, 8, "beta_veto", 0.2]]
+    for pair in found["pairs"]:
+        pair["ours"]["statistics"]["decisions"] = decisions
+    text = make(HEAD, plan.OFFICIAL, {"compute": found}).text
+    assert re.search(r"^\| load +\| +best \| +static 32 \| +runtime \| +ours \|$", text, re.MULTILINE)
+    assert re.search(r"^\| compute +\| +2.0 \| +100.0 \| +4.0 \| +2.0 \|$", text, re.MULTILINE)
+    assert figures.reason_shares(found) == pytest.approx({"beta_veto": 2 / 3, "demand": 1 / 3})
+    assert re.search(r"^\| compute +\| +0.67 \| +0.33 \|$", text, re.MULTILINE)
+
+
 def test_a_report_says_which_loads_ran_with_which_code() -> None:
     old, new = findings(), findings()
     old["facts"] |= {"date": "2026-01-02", "recorded_with": "abcdef1"}
