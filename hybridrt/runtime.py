@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from hybridrt.arguments import check_count, check_flag, check_seconds
+from hybridrt.control.window import Policy
 from hybridrt.draining import Draining
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
@@ -60,7 +61,7 @@ class Runtime:
     Args:
         max_workers: Hard limit of threads. None: 256, less where memory is short.
         min_workers: Idle threads that stay.
-        policy: "demand", or "paper" for the published controller.
+        policy: "demand", "paper", "throughput", or a policy of your own; as of the executor.
         loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
             calls compute; the switch interval is governed by it.
         shield: Whether the interpreter's switch interval may be governed while this runtime is open;
@@ -103,7 +104,7 @@ class Runtime:
         *,
         max_workers: int | None = None,
         min_workers: int = 1,
-        policy: PolicyName = "demand",
+        policy: PolicyName | Policy = "demand",
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,

@@ -36,7 +36,7 @@ __all__ = [
     "Where",
 ]
 
-PolicyName = Literal["demand", "paper"]
+PolicyName = Literal["demand", "paper", "throughput"]
 Where = Literal["auto", "inline", "thread", "isolate", "cluster"]
 Isolation = Literal["auto", "process", "interpreter"]
 
@@ -101,6 +101,16 @@ class Reason(StrEnum):
     """Shrinking was due at `min_workers`."""
     HOLD = "hold"
     """The size fits what was seen."""
+    SCALING = "scaling"
+    """`throughput`: more threads still moved more bytes."""
+    SETTLED = "settled"
+    """`throughput`: one more thread moved no more bytes, so the size stays for a while."""
+    EXPLORING = "exploring"
+    """`throughput`: one thread fewer or more is tried."""
+    POLICY = "policy"
+    """A policy of the user's own decided it."""
+    POLICY_ERROR = "policy_error"
+    """A policy of the user's own raised or returned no state; the size stays, and it is asked no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +319,7 @@ class Statistics:
     """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
 
     Attributes:
-        policy: The sizing policy.
+        policy: The sizing policy; of one of the user's own its class.
         workers: Live threads.
         idle: Those that wait for a call.
         target: The size decided last: waiting calls at once (`demand`) or threads (`paper`).
@@ -334,6 +344,7 @@ class Statistics:
         decisions: The last 200 sizing decisions, oldest first.
         governor_error: Why the governor does not work now, or None while it does. Calls need no permit
             meanwhile, and it tries again every second.
+        policy_error: What a policy of the user's own did wrong; it is asked no more. None while it works.
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
@@ -364,6 +375,7 @@ class Statistics:
     gil_share: float | None = None
     gil_delay: float | None = None
     governor_error: str | None = None
+    policy_error: str | None = None
     governor_failures: int = 0
     workers_lost: int = 0
     loop_delay: LoopDelay | None = None
@@ -417,6 +429,7 @@ def _pool_lines(statistics: Statistics) -> list[str]:
         f"{statistics.idle} idle; {statistics.target} {size}{reason}",
         f"calls: {', '.join(counts)}",
         *([f"queued: {', '.join(queued)}"] if queued else []),
+        *([f"policy stopped: {statistics.policy_error[:_REASON_WIDTH]}"] if statistics.policy_error else []),
         *(
             [f"governor stopped: {statistics.governor_error[:_REASON_WIDTH]}"]
             if statistics.governor_error

@@ -23,6 +23,7 @@ ORDER = (
     "measure",
     "observe",
     "control",
+    "policies",
     "pool",
     "loop",
     "options",
