@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.permits import NONE
 from hybridrt.pool.state import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import current_worker
@@ -71,7 +72,7 @@ class ThreadCall(Call, Future[Any]):
         self._result = self._exception = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
-        self.permit = 0
+        self.permit = NONE
         self.quick = True
 
     @property

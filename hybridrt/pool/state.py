@@ -37,6 +37,16 @@ from hybridrt.observe.gil_load import GilLoad
 from hybridrt.observe.kept import Kept
 from hybridrt.observe.profiles import Profiles
 from hybridrt.placements import Placement
+from hybridrt.pool.call_state import (
+    ASSIGNED,
+    CANCELLED,
+    DONE,
+    QUEUED,
+    RUNNING,
+    show_call,
+    show_pool,
+    show_worker,
+)
 from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE, Permits
@@ -50,7 +60,6 @@ __all__ = [
     "Ending", "Pool", "Roster", "SharedBudget", "Submission", "Worker",
 ]  # fmt: skip
 
-QUEUED, ASSIGNED, RUNNING, DONE, CANCELLED = range(5)
 ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
 """`position` and `bearer` of a call in an isolate."""
 
@@ -95,7 +104,7 @@ class Call:
     """Waits for space in a full queue instead of being refused."""
     resolves: bool = False
     """Belongs to the name-resolution lane."""
-    permit: int = 0
+    permit: int = NONE
     """What it was started with; from then on its worker holds it."""
     in_waiting_lane: bool = False
     unjudged: bool = False
@@ -119,6 +128,8 @@ class Call:
     """How often it waited for anything, the GIL included; None if it was not asked."""
     value: Any = None
     error: BaseException | None = None
+
+    __repr__ = show_call
 
     def age_ns(self) -> int:
         """Return the time since the call was queued."""
@@ -198,6 +209,8 @@ class Worker:
         self.cpu_start_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
+
+    __repr__ = show_worker
 
     @property
     def name(self) -> str:
@@ -400,6 +413,8 @@ class Pool:
         self.start_clean()
         self.use_clocks()
         interpreter.take_in(self)
+
+    __repr__ = show_pool
 
     def use_clocks(self) -> None:
         """Let workers read the clocks, or none where nothing is measured."""
