@@ -1,16 +1,14 @@
-"""The states of a call, and how calls, workers and pools show theirs in a debugger."""
+"""The states of a call, and what its events say of it."""
 
 from __future__ import annotations
 
+from contextvars import Context
 from enum import IntEnum
-from typing import Any
+from typing import NamedTuple
 
-from hybridrt.pool.permits import Permit
+from hybridrt.placements import Placement
 
-__all__ = [
-    "ASSIGNED", "CANCELLED", "DONE", "QUEUED", "RUNNING", "CallState", "show_call", "show_pool",
-    "show_worker",
-]  # fmt: skip
+__all__ = ["ASSIGNED", "CANCELLED", "DONE", "QUEUED", "RUNNING", "CallState", "Submission"]
 
 
 class CallState(IntEnum):
@@ -30,30 +28,9 @@ DONE: int = CallState.DONE
 CANCELLED: int = CallState.CANCELLED
 
 
-def show_call(call: Any) -> str:
-    """Return the `repr` of a call: its function, its state and its permit."""
-    profile = getattr(call, "profile", None)
-    name = "without a function" if profile is None else profile.name
-    state, permit = CallState(getattr(call, "state", QUEUED)).name, Permit(getattr(call, "permit", 0)).name
-    return f"<{type(call).__name__} {name}, {state}, permit {permit}>"
+class Submission(NamedTuple):
+    """What all events of a call say of it."""
 
-
-def show_worker(worker: Any) -> str:
-    """Return the `repr` of a worker: its thread, and what it does."""
-    name = getattr(getattr(worker, "thread", None), "name", "without a thread")
-    call = worker.call  # read once: the worker ends calls without the lock
-    if call is None:
-        does = f"calls to begin: {len(worker.batch)}" if worker.serving else "parked"
-    else:
-        does = f"runs {call!r}, {len(worker.batch)} to come"
-    return f"<{type(worker).__name__} {name}, {does}>"
-
-
-def show_pool(pool: Any) -> str:
-    """Return the `repr` of a pool: its calls, its workers and its size."""
-    size, workers = pool.sizing.state.workers, len(pool.crew.workers)
-    end = ", draining" if pool.draining else ""
-    return (
-        f"<{type(pool).__name__} {pool.crew.prefix}, {pool.queued} queued, {pool.busy} busy, "
-        f"{pool.waiting} of at most {size} in the waiting lane, {workers} workers{end}>"
-    )
+    id: int
+    context: Context
+    place: Placement

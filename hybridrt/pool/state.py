@@ -23,7 +23,7 @@ from contextvars import Context
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import TIMEOUT_MAX, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from hybridrt.clock import Clock, SystemClock
@@ -37,20 +37,13 @@ from hybridrt.observe.gil_load import GilLoad
 from hybridrt.observe.kept import Kept
 from hybridrt.observe.profiles import Profiles
 from hybridrt.placements import Placement
-from hybridrt.pool.call_state import (
-    ASSIGNED,
-    CANCELLED,
-    DONE,
-    QUEUED,
-    RUNNING,
-    show_call,
-    show_pool,
-    show_worker,
-)
+from hybridrt.pool.call_state import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING, Submission
 from hybridrt.pool.gates import Gate, WatchedGate
+from hybridrt.pool.interpreter_exit import Ending
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE, Permits
 from hybridrt.pool.protocols import Governing, Placed, Shielding
+from hybridrt.pool.reprs import show_call, show_pool, show_worker
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.tally import Tally
 from hybridrt.values import Decision
@@ -62,14 +55,6 @@ __all__ = [
 
 ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
 """`position` and `bearer` of a call in an isolate."""
-
-
-class Submission(NamedTuple):
-    """What all events of a call say of it."""
-
-    id: int
-    context: Context
-    place: Placement
 
 
 class Call:
@@ -475,21 +460,6 @@ class Pool:
             RuntimeError, MemoryError: No thread could be started and `submitted` has nobody to run it.
         """
         raise NotImplementedError
-
-
-class Ending:
-    """The main thread waits for the last calls; see `exiting`.
-
-    Attributes:
-        bell: Rung when a worker is gone or left behind, or brings one that could not be started.
-        free: The main thread can take the place of a worker now.
-    """
-
-    __slots__ = ("bell", "free")
-
-    def __init__(self) -> None:
-        self.bell: SimpleQueue[Worker | None] = SimpleQueue()
-        self.free = True
 
 
 class SharedBudget:
