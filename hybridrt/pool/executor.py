@@ -11,11 +11,11 @@ import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import thread as stdlib_threads
 from contextvars import copy_context
 from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
+from hybridrt.compat import stdlib_threads
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
