@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, TypeVar
 
+from hybridrt.compat import leave_behind
 from hybridrt.loop.interrupts import ctrl_c_held_back
 from hybridrt.runtime import CLEAN_UP, Runtime
 
@@ -108,8 +109,7 @@ class _Supervisor(Generic[T]):
                 task.exception()  # Ctrl-C may have struck inside of it: it is not to be told twice
             return
         logger.warning("%r goes on although it was cancelled and is left behind", task.get_coro())
-        asyncio._unregister_task(task)
-        task._log_destroy_pending = False  # type: ignore[attr-defined]  # what asyncio itself uses
+        leave_behind(task)
 
 
 def _leaves(error: BaseException | None) -> bool:

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = "hybridrt"
 ORDER = (
+    "compat",
     "errors",
     "arguments",
     "placements",

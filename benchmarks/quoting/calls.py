@@ -67,7 +67,7 @@ def _mixed(reports: Reports) -> str:
         its loop is {between((loop[way] for way in threads), 1)} ms instead of {loop[best]:.0f}. If what
         computes is declared `pure` and may leave for another process, it answers {of_best["pure"]:.1f} times
         those on the best size and {of_default["pure"]:.1f} times those on the default, and the p99 of its
-        loop is {loop["pure"]:.1f} ms ([report](benchmarks/results/mixed-py3.11.md)). {_cost(reports)}""")
+        loop is {loop["pure"]:.1f} ms ([report](../benchmarks/results/mixed-py3.11.md)). {_cost(reports)}""")
 
 
 def _cost(reports: Reports) -> str:
@@ -75,7 +75,7 @@ def _cost(reports: Reports) -> str:
     idle = [found for name, found in percent.items() if name.startswith("idle")]
     loaded = [found for name, found in percent.items() if " on " not in name]
     return f"""The governor takes {between(loaded, 1)} % of a core under load, and an idle runtime
-        {between(idle)} % ([report](benchmarks/results/cost-py3.11.md))."""
+        {between(idle)} % ([report](../benchmarks/results/cost-py3.11.md))."""
 
 
 _MODES = {"standing": "256", "single, one core": "one"}
@@ -133,7 +133,7 @@ def _dispatch_in_short(reports: Reports) -> str:
     return paragraph(f"""
         To hand a call over costs {between(ours, 1)} us with 256 in flight,
         where the standard library's pool takes {between(us["run_in_executor"], 1)}
-        ([table](docs/figures.md#what-a-call-costs)).""")
+        ([table](#what-a-call-costs)).""")
 
 
 BLOCKS: Mapping[str, Callable[[Reports], str]] = {

@@ -120,7 +120,7 @@ def _in_short(reports: Reports) -> str:
     return paragraph(f"""
         Beside `json.loads` of 1.5 MB the p99 of a loop is {delay["to_thread"]:.0f} ms with
         `asyncio.to_thread`, {delay["thread"]:.0f} with `@offload` and {delay["pure"]:.1f} with
-        `@offload(pure=True)` ([table](docs/figures.md#what-isolates-do)).""")
+        `@offload(pure=True)` ([table](#what-isolates-do)).""")
 
 
 BLOCKS: Mapping[str, Callable[[Reports], str]] = {

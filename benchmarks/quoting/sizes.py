@@ -90,7 +90,7 @@ def _in_short(reports: Reports) -> str:
         From a cold start, within {seconds:g} s and with nothing tuned, the pool comes to
         {between(figures.efficiency(one).median for one in paper)} of the throughput of the best fixed size
         on each of {len(paper)} loads, and a sweep had to find that size for each load
-        ([table](docs/figures.md#how-close-to-the-best-fixed-size)).""")
+        ([table](#how-close-to-the-best-fixed-size)).""")
 
 
 BLOCKS: Mapping[str, Callable[[Reports], str]] = {

@@ -11,12 +11,12 @@ import os
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import thread as stdlib_threads
 from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
+from hybridrt.compat import stdlib_threads
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.guarded import GuardedPolicy, check_policy
 from hybridrt.control.paper import PaperPolicy

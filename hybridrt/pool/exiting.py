@@ -18,8 +18,7 @@ wait for the workers there are.
 
 from __future__ import annotations
 
-import threading
-
+from hybridrt.compat import register_at_exit
 from hybridrt.pool.closing import close
 from hybridrt.pool.governor import start
 from hybridrt.pool.interpreter import shared
@@ -73,6 +72,6 @@ def _is_unfinished_locked(pool: Pool) -> bool:
 
 
 try:
-    threading._register_atexit(finish_calls)  # type: ignore[attr-defined]  # what the standard library uses
+    register_at_exit(finish_calls)  # as the standard library does
 except RuntimeError:  # imported by an exit handler
     shared.refusal = exit_error

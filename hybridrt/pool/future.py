@@ -8,13 +8,14 @@ import logging
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
-from concurrent.futures._base import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, Error
 from threading import Condition, RLock
 from types import CodeType
 from typing import Any, Protocol
 
+from hybridrt.compat import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING, FuturesError
 from hybridrt.pool.cancelling import withdraw
 from hybridrt.pool.lock import SelfWaitError
+from hybridrt.pool.permits import NONE
 from hybridrt.pool.state import ASSIGNED, QUEUED, RUNNING, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import current_worker
@@ -24,7 +25,7 @@ __all__ = ["Outlet", "ThreadCall", "chained_to"]
 _CANCELLED = (CANCELLED, CANCELLED_AND_NOTIFIED)
 _ENDED = (FINISHED, *_CANCELLED)
 _NO_KWARGS: dict[str, Any] = {}
-_UNCOPIED = (Error, StopIteration)
+_UNCOPIED = (FuturesError, StopIteration)
 """Errors that asyncio translates when it copies them."""
 
 logger = logging.getLogger("hybridrt")
@@ -71,7 +72,7 @@ class ThreadCall(Call, Future[Any]):
         self._result = self._exception = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Any] = []
-        self.permit = 0
+        self.permit = NONE
         self.quick = True
 
     @property

@@ -7,9 +7,9 @@ the bottom reaches its idle timeout. The lock protects the lists; threads are st
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import thread as stdlib_threads
 from threading import Thread
 
+from hybridrt.compat import stdlib_threads
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted

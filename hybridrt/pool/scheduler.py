@@ -16,10 +16,10 @@ parked) dispatches, so a call that queues behind another needs no look.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from concurrent.futures import thread as stdlib_threads
 from contextlib import suppress
 from typing import NamedTuple
 
+from hybridrt.compat import stdlib_threads
 from hybridrt.errors import QueueFullError
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.gates import WatchedGate

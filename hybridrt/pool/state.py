@@ -23,7 +23,7 @@ from contextvars import Context
 from dataclasses import replace
 from queue import SimpleQueue
 from threading import TIMEOUT_MAX, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from hybridrt.clock import Clock, SystemClock
@@ -37,10 +37,13 @@ from hybridrt.observe.gil_load import GilLoad
 from hybridrt.observe.kept import Kept
 from hybridrt.observe.profiles import Profiles
 from hybridrt.placements import Placement
+from hybridrt.pool.call_state import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING, Submission
 from hybridrt.pool.gates import Gate, WatchedGate
+from hybridrt.pool.interpreter_exit import Ending
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE, Permits
 from hybridrt.pool.protocols import Governing, Placed, Shielding
+from hybridrt.pool.reprs import show_call, show_pool, show_worker
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.tally import Tally
 from hybridrt.values import Decision
@@ -50,17 +53,8 @@ __all__ = [
     "Ending", "Pool", "Roster", "SharedBudget", "Submission", "Worker",
 ]  # fmt: skip
 
-QUEUED, ASSIGNED, RUNNING, DONE, CANCELLED = range(5)
 ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
 """`position` and `bearer` of a call in an isolate."""
-
-
-class Submission(NamedTuple):
-    """What all events of a call say of it."""
-
-    id: int
-    context: Context
-    place: Placement
 
 
 class Call:
@@ -95,7 +89,7 @@ class Call:
     """Waits for space in a full queue instead of being refused."""
     resolves: bool = False
     """Belongs to the name-resolution lane."""
-    permit: int = 0
+    permit: int = NONE
     """What it was started with; from then on its worker holds it."""
     in_waiting_lane: bool = False
     unjudged: bool = False
@@ -119,6 +113,8 @@ class Call:
     """How often it waited for anything, the GIL included; None if it was not asked."""
     value: Any = None
     error: BaseException | None = None
+
+    __repr__ = show_call
 
     def age_ns(self) -> int:
         """Return the time since the call was queued."""
@@ -198,6 +194,8 @@ class Worker:
         self.cpu_start_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
+
+    __repr__ = show_worker
 
     @property
     def name(self) -> str:
@@ -401,6 +399,8 @@ class Pool:
         self.use_clocks()
         interpreter.take_in(self)
 
+    __repr__ = show_pool
+
     def use_clocks(self) -> None:
         """Let workers read the clocks, or none where nothing is measured."""
         clock = self.interpreter.clock
@@ -460,21 +460,6 @@ class Pool:
             RuntimeError, MemoryError: No thread could be started and `submitted` has nobody to run it.
         """
         raise NotImplementedError
-
-
-class Ending:
-    """The main thread waits for the last calls; see `exiting`.
-
-    Attributes:
-        bell: Rung when a worker is gone or left behind, or brings one that could not be started.
-        free: The main thread can take the place of a worker now.
-    """
-
-    __slots__ = ("bell", "free")
-
-    def __init__(self) -> None:
-        self.bell: SimpleQueue[Worker | None] = SimpleQueue()
-        self.free = True
 
 
 class SharedBudget:

@@ -24,10 +24,9 @@ from __future__ import annotations
 
 import sys
 import threading
-from concurrent.futures import _base
-from concurrent.futures import thread as stdlib_threads
 from queue import Empty
 
+from hybridrt.compat import children_are_no_daemons, futures_logger, stdlib_threads
 from hybridrt.errors import WorkerLostError
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
@@ -135,7 +134,7 @@ class WorkerThread(Worker):
     def _run(self) -> None:
         _here.worker = self
         # A thread that a call starts takes over this flag, and must not become a daemon by that.
-        self.thread._daemonic = False  # type: ignore[attr-defined]
+        children_are_no_daemons(self.thread)
         try:
             if self.thread.ident is not None:  # else this is the main thread, which stands in
                 self._register()
@@ -155,7 +154,7 @@ class WorkerThread(Worker):
         try:
             self.pool.crew.initializer(*self.pool.crew.initargs)
         except BaseException:
-            _base.LOGGER.critical("Exception in initializer:", exc_info=True)
+            futures_logger.critical("Exception in initializer:", exc_info=True)
             break_down(self.pool, self)
             return False
         return True

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -31,13 +32,28 @@ from hybridrt.pool.isolates.reference import resolve
 from hybridrt.pool.isolates.wire import Wire, WireClosedError
 
 __all__ = [
-    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "inside", "serve_process", "serve_thread",
+    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "Status", "inside", "serve_process",
+    "serve_thread",
 ]  # fmt: skip
 
-VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = range(6)
-"""What a reply holds: the value; the exception, its traceback as text, and its frames; or the reason, as
-text, why a module does not work in this interpreter, the function was not found, the arguments could not be
-put together, or the result could not be taken apart."""
+
+class Status(IntEnum):
+    """What a reply holds.
+
+    The value; the exception, its traceback as text, and its frames; or the reason, as text, why a module does
+    not work in this interpreter, the function was not found, the arguments could not be put together, or the
+    result could not be taken apart.
+    """
+
+    VALUE = 0
+    RAISED = 1
+    REFUSED = 2
+    LOST = 3
+    ARGUMENTS = 4
+    RESULT = 5
+
+
+VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = Status
 _NO_TERMINAL = (
     "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
     "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"

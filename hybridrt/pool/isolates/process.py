@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hybridrt.compat import interpreter_flags
 from hybridrt.errors import NotPortableError
 from hybridrt.pool.isolates.isolate import LEAVING, Isolate, program
 
@@ -31,7 +32,7 @@ class WorkerProcess(Isolate):
         _check_executable()
         windows = sys.platform == "win32"
         descriptor = None if windows else there.fileno()
-        flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+        flags = interpreter_flags()
         with _no_ctrl_c():
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", program("serve_process", descriptor)],
