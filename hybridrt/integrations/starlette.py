@@ -12,19 +12,19 @@ Example:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from hybridrt.integrations.life import check_options, runtime_of_loop
 
 __all__ = ["Lifespan", "lifespan"]
 
-App = TypeVar("App")
-Lifespan: TypeAlias = Callable[[App], AbstractAsyncContextManager[Mapping[str, Any] | None]]
+Lifespan: TypeAlias = Callable[[Any], AbstractAsyncContextManager[Any]]
+"""Takes the application; what it gives is None, or the state that requests find."""
 
 
-def lifespan(inner: Lifespan[Any] | None = None, /, **options: Any) -> Lifespan[Any]:
+def lifespan(inner: Lifespan | None = None, /, **options: Any) -> Lifespan:
     """Return a lifespan that opens a `Runtime` at start-up and closes it at shutdown.
 
     Endpoints and dependencies that are plain `def` run on it. `Runtime.current()` gives it to a handler,
@@ -45,7 +45,7 @@ def lifespan(inner: Lifespan[Any] | None = None, /, **options: Any) -> Lifespan[
     check_options(options)
 
     @asynccontextmanager
-    async def with_runtime(app: Any) -> AsyncIterator[Mapping[str, Any] | None]:
+    async def with_runtime(app: Any) -> AsyncIterator[Any]:
         async with runtime_of_loop(options) as runtime:
             if (state := getattr(app, "state", None)) is not None:
                 state.runtime = runtime
