@@ -22,7 +22,7 @@ _CELLS = ("func", "fn", "original_func", "partial_func", "call_func")
 """Names under which the closures of known wrappers keep what they wrap."""
 _FRAMEWORKS = frozenset({
     "langchain", "langchain_core", "langgraph", "llama_index", "workflows", "crewai", "fastapi",
-    "haystack", "opentelemetry", "sentry_sdk",
+    "haystack", "opentelemetry", "pydantic_ai", "sentry_sdk",
 })  # fmt: skip
 """Packages whose closures and tool objects are peeled. Without this guard a user's own closure over
 a callback would be booked on the callback."""
@@ -151,5 +151,5 @@ def _content(cell: CellType | None) -> Any:
 
 def _field_func(owner: Any) -> Any:
     """Return the function that a framework's tool object carries; no property of it is run."""
-    inner = getattr(owner, "__dict__", {}).get("func")
-    return inner if callable(inner) else None
+    fields = getattr(owner, "__dict__", {})
+    return next((fields[name] for name in ("func", "function") if callable(fields.get(name))), None)
