@@ -9,7 +9,7 @@ To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that 
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
-    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`
+    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `AnyioStatistics`, `HostStatistics`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
@@ -88,12 +88,11 @@ Switch interval
     somebody else sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
     whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
 anyio's threads
-    `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on threads
-    of anyio's, 40 at most on a loop. A `Runtime` lets more of them run while calls queue up behind ones
-    that wait, up to `max_workers`; ones that compute are never added to, because they would only share
-    the GIL. The value found is the least and comes back at close. One below 40 or without a limit, and
-    one that the program sets meanwhile, is left alone, and so is every limiter of the program's own.
-    `Runtime(govern_anyio=False)` or HYBRIDRT_GOVERN_ANYIO=0 in the environment switches it off.
+    `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
+    of the loop's `Runtime` as other calls do, up to `max_workers` at once instead of anyio's 40. A limiter
+    that is given bounds them, and so does anyio's default one if the program has set it below 40. A call
+    that is cancelled while it is queued never runs; `anyio.from_thread` works in it.
+    `Runtime(govern_anyio=False)` or HYBRIDRT_GOVERN_ANYIO=0 in the environment leaves them to anyio.
 Twice
     No call runs twice, apart from what is said of isolates above.
 A full queue
@@ -147,6 +146,7 @@ from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
+    AnyioStatistics,
     CallEvent,
     Decision,
     FunctionStatistics,
@@ -154,7 +154,6 @@ from hybridrt.values import (
     GilEvidence,
     HostStatistics,
     Kind,
-    LimiterStatistics,
     LoopDelay,
     Reason,
     RunningCall,
@@ -165,6 +164,7 @@ from hybridrt.values import (
 
 __all__ = [
     "AdaptiveThreadPoolExecutor",
+    "AnyioStatistics",
     "CallEvent",
     "Decision",
     "Explanation",
@@ -177,7 +177,6 @@ __all__ = [
     "IsolateInitializerError",
     "Kind",
     "LaneNestingError",
-    "LimiterStatistics",
     "LoopDelay",
     "NotPortableError",
     "OffloadTimeoutError",

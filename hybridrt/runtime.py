@@ -17,7 +17,7 @@ from hybridrt.arguments import check_count, check_flag, check_seconds
 from hybridrt.control.window import Policy
 from hybridrt.draining import Draining
 from hybridrt.errors import QueueFullError, RuntimeClosedError
-from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
+from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
 from hybridrt.loop.interrupts import Interrupts
 from hybridrt.loop.mapping import bounded_map
 from hybridrt.loop.outlet import forget_closed
@@ -67,9 +67,9 @@ class Runtime:
         shield: Whether the interpreter's switch interval may be governed while this runtime is open;
             False keeps other runtimes from it, too. Off for good with `HYBRIDRT_SHIELD=0` in the
             environment at import, and where there is no GIL.
-        govern_anyio: Whether anyio's limit of 40 worker threads on this loop, which FastAPI's and
-            Starlette's synchronous endpoints queue for, may grow while its calls wait, up to
-            `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
+        govern_anyio: Whether calls of `anyio.to_thread.run_sync` on this loop, and so synchronous endpoints
+            of FastAPI and Starlette, run on the runtime's threads instead of anyio's 40. Off too with
+            `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`; awaited calls, those of
             `asyncio.to_thread` and `run_in_executor` among them, wait for space.
         abandon_on_cancel: What cancelling does to a running call of an offloaded function that does not say
@@ -95,8 +95,8 @@ class Runtime:
             levels that were set here when the isolate started. Off too with `HYBRIDRT_ISOLATE_LOGGING=0` in
             the environment.
         hooks: What to tell about calls and threads.
-        measure: Whether calls are measured, without which nothing is governed but the switch interval and
-            anyio's threads; see `AdaptiveThreadPoolExecutor`.
+        measure: Whether calls are measured, without which nothing is governed but the switch
+            interval; see `AdaptiveThreadPoolExecutor`.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class Runtime:
         self._background: set[asyncio.Task[Any]] = set()
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
-        self._limiter: AnyioLimiter | None = None
+        self._anyio: AnyioThreads | None = None
         self._port: Port | None = None
         self._draining: Draining | None = None
         self._state: Literal["new", "open", "closing", "closed"] = "new"
@@ -197,14 +197,15 @@ class Runtime:
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
-        if self.govern_anyio:
-            self._limiter = AnyioLimiter(loop, self._port.pool)
+        if self.govern_anyio and not self._port.at_once:
+            self._anyio = AnyioThreads(self._port)
+            self._anyio.open()
         self._watch = LoopWatch(
             loop,
             self._port.pool,
             target=self.loop_delay_target,
             shield=self.shield,
-            listener=self._limiter,
+            listener=self._anyio,
         )
         self._watch.start()
 
@@ -263,8 +264,8 @@ class Runtime:
         loop = self._port.loop
         if self._watch is not None:
             self._watch.stop()
-        if self._limiter is not None:
-            self._limiter.close()
+        if self._anyio is not None:
+            self._anyio.close()
         set_port(loop, None)
         _runtimes.pop(loop, None)
         if not loop.is_closed():
@@ -355,7 +356,7 @@ class Runtime:
             self.executor.statistics(),
             loop_delay=None if self._watch is None else self._watch.summary(),
             background=len(self._background),
-            anyio=None if self._limiter is None else self._limiter.statistics(),
+            anyio=None if self._anyio is None else self._anyio.statistics(),
         )
 
     def _open_port(self) -> Port:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from hybridrt.placements import Placement, PlacementStatistics, time_text
 
 __all__ = [
+    "AnyioStatistics",
     "CallEvent",
     "Decision",
     "EventKind",
@@ -25,7 +26,6 @@ __all__ = [
     "HostStatistics",
     "Isolation",
     "Kind",
-    "LimiterStatistics",
     "LoopDelay",
     "PolicyName",
     "Reason",
@@ -232,24 +232,17 @@ class LoopDelay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimiterStatistics:
-    """anyio's limiter of worker threads, as of the last beat of the loop.
+class AnyioStatistics:
+    """Calls of `anyio.to_thread.run_sync` on the runtime's loop, which run on its threads.
 
     Attributes:
-        total: Calls that may run at once; None for any number, and if the governing stopped before it found
-            the limiter.
-        floor: The value found, below which it is never set; None as for `total`.
-        borrowed: Calls that run.
-        waiting: Tasks that wait for their turn.
-        decisions: The last 200 decisions, oldest first; their sizes are totals.
-        stopped: Why it is governed no more, or not at all; None while it is.
+        calls: Calls that came so far.
+        in_flight: Those of them that are queued or run.
+        stopped: Why calls run on anyio's own threads instead; None while they do not.
     """
 
-    total: int | None
-    floor: int | None
-    borrowed: int
-    waiting: int
-    decisions: tuple[Decision, ...]
+    calls: int
+    in_flight: int
     stopped: str | None
 
 
@@ -348,8 +341,8 @@ class Statistics:
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
-        anyio: anyio's limiter of worker threads; None without a runtime, when it is not to be governed,
-            and before anything used it.
+        anyio: Calls of `anyio.to_thread`; None without a runtime, with `govern_anyio=False`, and before the
+            program has loaded anyio's backend.
         shield: The switch interval; None where it is switched off, or there is no GIL.
         host: What the process may use of cores and memory.
     """
@@ -380,7 +373,7 @@ class Statistics:
     workers_lost: int = 0
     loop_delay: LoopDelay | None = None
     background: int = 0
-    anyio: LimiterStatistics | None = None
+    anyio: AnyioStatistics | None = None
     shield: ShieldStatistics | None = None
     host: HostStatistics | None = None
 
@@ -458,9 +451,8 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
     if statistics.host is not None:
         yield _host_line(statistics.host)
     if anyio is not None:
-        governed = "" if anyio.stopped is None else f"; not governed: {anyio.stopped[:_REASON_WIDTH]}"
-        total = "any number" if anyio.total is None else anyio.total
-        yield f"anyio: {anyio.borrowed} calls of {total} run, {anyio.waiting} wait{governed}"
+        why = "" if anyio.stopped is None else f"; not ours: {anyio.stopped[:_REASON_WIDTH]}"
+        yield f"anyio: {anyio.calls:,} calls, {anyio.in_flight} in flight{why}"
     if statistics.background:
         yield f"background tasks: {statistics.background}"
 

@@ -33,6 +33,7 @@ ORDER = (
     "explaining",
     "agents",
     "draining",
+    "integrations.anyio",
     "runtime",
     "runner",
     "trial",
@@ -100,8 +101,9 @@ def _base(node: ast.ImportFrom, module: str) -> str:
 
 def part_of(name: str) -> str:
     """Return the part that a dotted name belongs to; names of the package itself are `__init__`'s."""
-    first = name.split(".")[1] if "." in name else "__init__"
-    return first if first in ORDER else "__init__"
+    words = name.split(".")[1:3]
+    both, first = ".".join(words), words[0] if words else "__init__"
+    return both if both in ORDER else first if first in ORDER else "__init__"
 
 
 def upward(source: str, module: str) -> list[str]:

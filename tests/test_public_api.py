@@ -14,6 +14,7 @@ import hybridrt
 
 NAMES = [
     "AdaptiveThreadPoolExecutor",
+    "AnyioStatistics",
     "CallEvent",
     "Decision",
     "Explanation",
@@ -26,7 +27,6 @@ NAMES = [
     "IsolateInitializerError",
     "Kind",
     "LaneNestingError",
-    "LimiterStatistics",
     "LoopDelay",
     "NotPortableError",
     "OffloadTimeoutError",

@@ -27,10 +27,6 @@ class Listener(Protocol):
         """Take a beat that came `late` seconds after its time."""
         ...
 
-    def is_busy(self) -> bool:
-        """Tell whether beats should be frequent."""
-        ...
-
 
 class LoopWatch:
     """Measures the delay of one loop.
@@ -99,6 +95,4 @@ class LoopWatch:
             self._listener.beat(at, late)
 
     def _is_busy(self) -> bool:
-        if self._pool.is_active() or not self._pool.interpreter.shield.armed:
-            return True
-        return self._listener is not None and self._listener.is_busy()
+        return self._pool.is_active() or not self._pool.interpreter.shield.armed

@@ -10,15 +10,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
-from types import ModuleType
 
-resource: ModuleType | None
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None
-
-__all__ = ["ThreadClocks", "process_switches"]
+__all__ = ["ThreadClocks"]
 
 
 class ThreadClocks:
@@ -64,11 +57,3 @@ class ThreadClocks:
 def _clock_id(native_id: int) -> int:
     """Return the kernel's id of a thread's CPU clock: the inverted thread id, "per thread", "scheduler"."""
     return ~native_id << 3 | 6
-
-
-def process_switches() -> int | None:
-    """Return how often threads of this process left a core; None where the platform does not count."""
-    if resource is None:
-        return None
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return int(usage.ru_nvcsw + usage.ru_nivcsw) or None

@@ -21,8 +21,8 @@ _DEEPEST = 16
 _CELLS = ("func", "fn", "original_func", "partial_func", "call_func")
 """Names under which the closures of known wrappers keep what they wrap."""
 _FRAMEWORKS = frozenset({
-    "langchain", "langchain_core", "langgraph", "llama_index", "workflows", "crewai", "haystack",
-    "opentelemetry", "sentry_sdk",
+    "langchain", "langchain_core", "langgraph", "llama_index", "workflows", "crewai", "fastapi",
+    "haystack", "opentelemetry", "pydantic_ai", "sentry_sdk",
 })  # fmt: skip
 """Packages whose closures and tool objects are peeled. Without this guard a user's own closure over
 a callback would be booked on the callback."""
@@ -97,7 +97,9 @@ _debug_getaddrinfo = getattr(asyncio.BaseEventLoop, "_getaddrinfo_debug", None)
 def _inner(fn: Any) -> Any:
     """Return the callable one layer further in, or None."""
     if type(fn) is functools.partial:
-        return (fn.args[0] if fn.args else None) if _is_context_run(fn.func) else fn.func
+        if _is_context_run(fn.func):
+            return fn.args[0] if fn.args else None
+        return _given_by_name(fn) or fn.func
     wrapped = getattr(fn, "__dict__", {}).get("__wrapped__")
     if callable(wrapped):
         return wrapped
@@ -124,6 +126,12 @@ def _of_framework(fn: Any) -> bool:
     return (getattr(fn, "__module__", None) or "").partition(".")[0] in _FRAMEWORKS
 
 
+def _given_by_name(fn: functools.partial[Any]) -> Any:
+    """Return the function that a framework's own is to call, as FastAPI's tracer is to call an endpoint."""
+    inner = fn.keywords.get("function")
+    return inner if callable(inner) and _of_framework(fn.func) else None
+
+
 def _closed_over(fn: FunctionType) -> Any:
     """Return the callable that a wrapper's closure keeps under a known name."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
@@ -143,5 +151,5 @@ def _content(cell: CellType | None) -> Any:
 
 def _field_func(owner: Any) -> Any:
     """Return the function that a framework's tool object carries; no property of it is run."""
-    inner = getattr(owner, "__dict__", {}).get("func")
-    return inner if callable(inner) else None
+    fields = getattr(owner, "__dict__", {})
+    return next((fields[name] for name in ("func", "function") if callable(fields.get(name))), None)

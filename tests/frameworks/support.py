@@ -38,10 +38,14 @@ class Sight:
         self.requests.append(_request.get())
 
     def assert_offloaded(
-        self, executor: AdaptiveThreadPoolExecutor, function: Callable[..., Any], calls: int = 1
+        self,
+        executor: AdaptiveThreadPoolExecutor,
+        function: Callable[..., Any],
+        calls: int = 1,
+        prefix: str = PREFIX,
     ) -> None:
         """Hold that `function` ran on our threads, in the task's context, and was booked under its name."""
-        assert (self.threads, self.requests) == ([PREFIX] * calls, ["of the task"] * calls)
+        assert (self.threads, self.requests) == ([prefix] * calls, ["of the task"] * calls)
         booked = {profile.name: profile.calls for profile in executor.statistics().functions}
         assert booked.get(f"{function.__module__}:{function.__qualname__}") == calls, booked
 

@@ -119,6 +119,12 @@ class Chatty:
         ),
         pytest.param(lambda: framework_closure("llama_index.core.tools", "fn", work), id="LlamaIndex"),
         pytest.param(
+            lambda: functools.partial(
+                from_module("fastapi.telemetry", lambda **given: None), function=work, arguments={}
+            ),
+            id="FastAPI endpoint",
+        ),
+        pytest.param(
             lambda: framework_closure(
                 "workflows.runtime.types", "partial_func", functools.partial(functools.wraps(work)(lambda: 0))
             ),
@@ -188,6 +194,12 @@ def test_a_closure_of_the_user_over_a_callback_is_the_users_function() -> None:
 def test_a_module_that_only_begins_like_a_framework_is_the_users() -> None:
     closure = framework_closure("langchain_helpers.jobs", "func", work)
     assert unwrap(closure) is closure
+
+
+def test_a_function_that_the_users_own_is_given_by_name_is_not_what_runs() -> None:
+    def apply(*, function: Callable[[], None]) -> None: ...
+
+    assert unwrap(functools.partial(apply, function=work)) is apply
 
 
 def test_a_closure_of_a_framework_without_a_known_cell_stays_itself() -> None:

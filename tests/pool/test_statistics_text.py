@@ -6,11 +6,11 @@ from typing import Any
 
 from hybridrt import (
     AdaptiveThreadPoolExecutor,
+    AnyioStatistics,
     Decision,
     FunctionStatistics,
     GilClass,
     Kind,
-    LimiterStatistics,
     LoopDelay,
     Reason,
     RunningCall,
@@ -67,9 +67,7 @@ def everything() -> Statistics:
         governor_error=f"RuntimeError('no thread{'!' * 200}')",
         loop_delay=LoopDelay(p50=0.0002, p99=0.0013, max=0.25, window=60.0),
         background=3,
-        anyio=LimiterStatistics(
-            total=40, floor=40, borrowed=3, waiting=0, decisions=(), stopped="it failed " * 20
-        ),
+        anyio=AnyioStatistics(calls=12345, in_flight=3, stopped="it failed " * 20),
         shield=ShieldStatistics(
             interval=0.0001, user=0.005, target=0.002, delay=0.001, reason=ShieldReason.TIGHT, changes=7
         ),

@@ -1,0 +1,34 @@
+"""A runtime for as long as a server lives; what the helpers of the web frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hybridrt.errors import RuntimeClosedError
+from hybridrt.runtime import Runtime
+
+__all__ = ["check_options", "runtime_of_loop"]
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Let a mistake show where the options are written, not when the server starts.
+
+    Raises:
+        TypeError: An option is unknown or of the wrong type.
+        ValueError: An option is out of its range.
+    """
+    Runtime(**options).executor.shutdown()
+
+
+@asynccontextmanager
+async def runtime_of_loop(options: Mapping[str, Any]) -> AsyncIterator[Runtime]:
+    """Give the runtime that the running loop has, or a new one that is closed at the end."""
+    try:
+        found = Runtime.current()
+    except RuntimeClosedError:
+        async with Runtime(**options) as runtime:
+            yield runtime
+    else:
+        yield found

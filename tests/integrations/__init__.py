@@ -1,0 +1,1 @@
+"""What one outside package each has to do with the runtime."""
