@@ -4,7 +4,7 @@ The loop runs what waits; what computes leaves it for threads that size themselv
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts. Each name has
 a page of its own, as in `help(hybridrt.Runtime)`.
 
-To call: `offload`, which gives an `Offloaded`; within a call `blocking` and `check_cancelled`
+To call: `offload`, which gives an `Offloaded`, within a `deadline`; in a call `blocking`, `check_cancelled`
 To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
@@ -127,6 +127,7 @@ import sys
 from types import FrameType
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
+from hybridrt.deadline import deadline
 from hybridrt.errors import (
     HybridrtError,
     IsolateInitializerError,
@@ -198,6 +199,7 @@ __all__ = [
     "WorkerLostError",
     "blocking",
     "check_cancelled",
+    "deadline",
     "explain",
     "install",
     "offload",

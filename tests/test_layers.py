@@ -27,6 +27,8 @@ ORDER = (
     "loop",
     "options",
     "callables",
+    "deadline",
+    "offloaded",
     "offload",
     "explaining",
     "agents",

@@ -47,6 +47,7 @@ NAMES = [
     "WorkerLostError",
     "blocking",
     "check_cancelled",
+    "deadline",
     "explain",
     "install",
     "offload",
