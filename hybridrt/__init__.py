@@ -4,7 +4,8 @@ The loop runs what waits; what computes leaves it for threads that size themselv
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts. Each name has
 a page of its own, as in `help(hybridrt.Runtime)`.
 
-To call: `offload`, which gives an `Offloaded`, within a `deadline`; in a call `blocking`, `check_cancelled`
+To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a generator function, within a
+    `deadline`; in a call `blocking`, `check_cancelled`
 To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
@@ -146,6 +147,7 @@ from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
+from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
     CallEvent,
@@ -183,6 +185,7 @@ __all__ = [
     "NotPortableError",
     "OffloadTimeoutError",
     "Offloaded",
+    "OffloadedGenerator",
     "PlacementReason",
     "PlacementStatistics",
     "QueueFullError",

@@ -3,51 +3,62 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import Any, ParamSpec, TypeVar, overload
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
-from hybridrt.callables import check_function, peel
+from hybridrt.callables import check_function, is_generator_function, peel
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.loop.port import Port, make_call
+from hybridrt.observe.naming import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import IN_PLACE, Options, make_options
+from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.values import Isolation, Where
 
 __all__ = ["Offloaded", "is_async", "offload", "submit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 _ABSENT: Any = object()
 
 
-@overload
-def offload(fn: Callable[P, R], /) -> Offloaded[P, R]: ...
+class CallOptions(TypedDict, total=False):
+    """The options of a function that returns; see `offload`."""
+
+    pure: bool
+    where: Where
+    timeout: float | None
+    queue_timeout: float | None
+    limit: int | None
+    lane: object
+    abandon_on_cancel: bool | None
+    isolation: Isolation
+
+
+class StreamOptions(CallOptions, total=False):
+    """The options of a generator function."""
+
+    buffer: int | None
+
+
+class _Decorator(Protocol):
+    """What `offload(option=...)` gives."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Iterator[T]], /) -> OffloadedGenerator[P, T]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Offloaded[P, R]: ...
+
+
 @overload
 def offload(
-    fn: Callable[P, R],
-    /,
-    *,
-    pure: bool = ...,
-    where: Where = ...,
-    timeout: float | None = ...,
-    queue_timeout: float | None = ...,
-    limit: int | None = ...,
-    lane: object = ...,
-    abandon_on_cancel: bool | None = ...,
-    isolation: Isolation = ...,
-) -> Offloaded[P, R]: ...
+    fn: Callable[P, Iterator[T]], /, **options: Unpack[StreamOptions]
+) -> OffloadedGenerator[P, T]: ...
 @overload
-def offload(
-    *,
-    pure: bool = ...,
-    where: Where = ...,
-    timeout: float | None = ...,
-    queue_timeout: float | None = ...,
-    limit: int | None = ...,
-    lane: object = ...,
-    abandon_on_cancel: bool | None = ...,
-    isolation: Isolation = ...,
-) -> Callable[[Callable[P, R]], Offloaded[P, R]]: ...
+def offload(fn: Callable[P, R], /, **options: Unpack[CallOptions]) -> Offloaded[P, R]: ...
+@overload
+def offload(**options: Unpack[StreamOptions]) -> _Decorator: ...
 def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     """Run calls of a synchronous function where they are cheapest and do not stop the event loop.
 
@@ -69,7 +80,8 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     executor shared by all loops; the loop's default executor is left alone.
 
     Args:
-        fn: The function; a coroutine function or generator function is refused.
+        fn: The function; a coroutine function is refused. A generator function gives an async iterator; see
+            `OffloadedGenerator`.
         pure: It shares no state, its arguments and its result can be pickled, and it may run on the loop,
             elsewhere, and twice.
         where: "auto": threads, or for a `pure` function the cheapest place. "thread". "inline": every call
@@ -77,7 +89,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             call of a `pure` function in an isolate.
         timeout: From call to result. When it is over, `OffloadTimeoutError` is raised; a queued
             call is removed, a running one is abandoned: it goes on, its result is dropped. None: no
-            limit. 0: only a result that is there already would do.
+            limit. 0: only a result that is there already would do. Of a generator: for each item.
         queue_timeout: Until the call must have started; one that has not is removed and never runs.
         limit: Calls of this function at once, over all loops. The others wait in order.
         lane: A name, or an object by its identity. Calls in one lane never overlap, whatever their
@@ -92,6 +104,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             an extension module refuses those, else a process. "process": a crash takes the process and
             nothing else. "interpreter": a crash there takes the whole program. CPython 3.14 can also crash at
             the end of a program while a call ends that was left behind in one.
+        buffer: Items that a generator may be ahead of its consumer, at least 1. None: 64.
 
     Returns:
         An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`.
@@ -119,7 +132,14 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     fn, binding = peel(fn)
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
+    if is_generator_function(fn):
+        return OffloadedGenerator(fn, chosen, binding=binding)
     check_function(fn)
+    if chosen.buffer is not None:
+        raise ValueError(
+            f"buffer is for what a generator function yields, got buffer={chosen.buffer} for "
+            f"{function_name(fn)}, which returns once; leave it out"
+        )
     return Offloaded(fn, chosen, binding=binding)
 
 
@@ -132,7 +152,8 @@ def submit(
         TypeError: The function cannot be offloaded.
     """
     if IN_PLACE == "inline" or (scopes.ever_used and current_scope.get() is not None):
-        return offload(fn).run_on(port, args, kwargs)
+        offloaded: Offloaded[..., Any] = offload(fn)
+        return offloaded.run_on(port, args, kwargs)
     fn, _ = peel(fn)
     check_function(fn)
     call = make_call(port, fn, port.pool.profiles.of(fn), args, kwargs)

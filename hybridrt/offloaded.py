@@ -118,7 +118,7 @@ class Offloaded(Generic[P, R]):
         limiter = None if "limit" in changes else self._limiter
         chosen = make_options(replace, self._options, changes)
         placing = self._placing if placed_alike(chosen, self._options) else None
-        return Offloaded(
+        return type(self)(
             self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, placing=placing
         )
 
@@ -145,7 +145,8 @@ class Offloaded(Generic[P, R]):
         if obj is None or self._head or self._binding == "nothing":  # what is bound is not bound again
             return self
         # Made at each look at the attribute, so nothing is worked out anew.
-        bound: Offloaded[..., Any] = Offloaded.__new__(Offloaded)
+        cls = type(self)
+        bound: Offloaded[..., Any] = cls.__new__(cls)
         bound.__dict__.update(self.__dict__)
         bound.__dict__.pop("__signature__", None)
         bound._head = (obj,)

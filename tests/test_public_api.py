@@ -31,6 +31,7 @@ NAMES = [
     "NotPortableError",
     "OffloadTimeoutError",
     "Offloaded",
+    "OffloadedGenerator",
     "PlacementReason",
     "PlacementStatistics",
     "QueueFullError",
