@@ -4,11 +4,11 @@ The loop runs what waits; what computes leaves it for threads that size themselv
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts. Each name has
 a page of its own, as in `help(hybridrt.Runtime)`.
 
-To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a generator function, within a
-    `deadline`; in a call `blocking`, `check_cancelled`
+To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a generator function, a `Batched`
+    with `batch=`, within a `deadline`; in a call `blocking`, `check_cancelled`
 To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
-    an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
+    an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`, `BatchStatistics`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
     `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
@@ -128,6 +128,7 @@ import sys
 from types import FrameType
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
+from hybridrt.batches.offloaded import Batched
 from hybridrt.deadline import deadline
 from hybridrt.errors import (
     HybridrtError,
@@ -150,6 +151,7 @@ from hybridrt.runtime import Runtime, install
 from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
+    BatchStatistics,
     CallEvent,
     Decision,
     FunctionStatistics,
@@ -168,6 +170,8 @@ from hybridrt.values import (
 
 __all__ = [
     "AdaptiveThreadPoolExecutor",
+    "BatchStatistics",
+    "Batched",
     "CallEvent",
     "Decision",
     "Explanation",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
+from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import check_function, is_generator_function, peel
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.loop.port import Port, make_call
@@ -19,7 +20,9 @@ __all__ = ["Offloaded", "is_async", "offload", "submit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
+S_contra = TypeVar("S_contra", contravariant=True)
 _ABSENT: Any = object()
 
 
@@ -42,6 +45,27 @@ class StreamOptions(CallOptions, total=False):
     buffer: int | None
 
 
+class BatchOptions(CallOptions, total=False):
+    """The options of a batched function beside its size."""
+
+    batch_wait: float | None
+
+
+class _BatchedMethod(Protocol[S_contra, T, R]):
+    """A batched function of an object and a list, which becomes one of an item when it is bound."""
+
+    def __get__(self, obj: S_contra, owner: type | None = None) -> Batched[T, R]: ...
+
+
+class _BatchDecorator(Protocol):
+    """What `offload(batch=...)` gives."""
+
+    @overload
+    def __call__(self, fn: Callable[[list[T]], Sequence[R]], /) -> Batched[T, R]: ...
+    @overload
+    def __call__(self, fn: Callable[[S, list[T]], Sequence[R]], /) -> _BatchedMethod[S, T, R]: ...
+
+
 class _Decorator(Protocol):
     """What `offload(option=...)` gives."""
 
@@ -53,10 +77,16 @@ class _Decorator(Protocol):
 
 @overload
 def offload(
+    fn: Callable[[list[T]], Sequence[R]], /, *, batch: int, **options: Unpack[BatchOptions]
+) -> Batched[T, R]: ...
+@overload
+def offload(
     fn: Callable[P, Iterator[T]], /, **options: Unpack[StreamOptions]
 ) -> OffloadedGenerator[P, T]: ...
 @overload
 def offload(fn: Callable[P, R], /, **options: Unpack[CallOptions]) -> Offloaded[P, R]: ...
+@overload
+def offload(*, batch: int, **options: Unpack[BatchOptions]) -> _BatchDecorator: ...
 @overload
 def offload(**options: Unpack[StreamOptions]) -> _Decorator: ...
 def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
@@ -104,6 +134,11 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             an extension module refuses those, else a process. "process": a crash takes the process and
             nothing else. "interpreter": a crash there takes the whole program. CPython 3.14 can also crash at
             the end of a program while a call ends that was left behind in one.
+        batch: Calls that run together at most. The function takes a list and returns a list of the same
+            length; it is called with one item, and gets those of all callers that have come while its last
+            batch ran. See `Batched`. None: it is called for each call.
+        batch_wait: Seconds that a batch which is not full waits for more calls, from its first. None: it
+            does not wait, which is best for most.
         buffer: Items that a generator may be ahead of its consumer, at least 1. None: 64.
 
     Returns:
@@ -133,6 +168,11 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
     if is_generator_function(fn):
+        if chosen.batch is not None:
+            raise ValueError(
+                "batch is for a function that returns a list, got the generator function "
+                f"{function_name(fn)}; return the results of the whole batch instead of yielding them"
+            )
         return OffloadedGenerator(fn, chosen, binding=binding)
     check_function(fn)
     if chosen.buffer is not None:
@@ -140,7 +180,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             f"buffer is for what a generator function yields, got buffer={chosen.buffer} for "
             f"{function_name(fn)}, which returns once; leave it out"
         )
-    return Offloaded(fn, chosen, binding=binding)
+    return (Offloaded if chosen.batch is None else Batched)(fn, chosen, binding=binding)
 
 
 def submit(

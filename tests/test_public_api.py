@@ -14,6 +14,8 @@ import hybridrt
 
 NAMES = [
     "AdaptiveThreadPoolExecutor",
+    "BatchStatistics",
+    "Batched",
     "CallEvent",
     "Decision",
     "Explanation",

@@ -22,7 +22,7 @@ from hybridrt import OffloadedGenerator, OffloadTimeoutError, Runtime, check_can
 from hybridrt.deadline import current_scope
 from hybridrt.testing import InlineRuntime
 
-from ..loop.support import Gate, eventually, hold, queued, sole_worker, turns
+from ..loop.support import Gate, Timers, eventually, hold, queued, sole_worker, turns
 from .support import cancel_at_random_points, nothing_runs
 
 
@@ -339,19 +339,22 @@ async def test_no_item_is_slept_through() -> None:
 # ---------------------------------------------------------------------- time
 
 
-async def test_an_item_that_is_late_ends_the_stream() -> None:
+async def test_an_item_that_is_late_ends_the_stream(timers: Timers) -> None:
     ended = threading.Event()
     async with Runtime() as runtime, Gate() as gate:
 
-        @offload(timeout=0.001)
+        @offload(timeout=5.0)
         def late() -> Iterator[int]:
             try:
                 yield gate()
             finally:
                 ended.set()
 
-        with pytest.raises(OffloadTimeoutError, match=r"still ran after its timeout of 0.001 s") as caught:
-            await listed(late())
+        task = asyncio.ensure_future(listed(late()))
+        await gate.entered()
+        timers.fire()
+        with pytest.raises(OffloadTimeoutError, match=r"still ran after its timeout of 5.0 s") as caught:
+            await task
         assert caught.value.started is True
         assert not ended.is_set()
         gate.release()

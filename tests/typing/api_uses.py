@@ -49,6 +49,12 @@ def words(text: str) -> Generator[str, None, None]:
     yield from text.split()
 
 
+@offload(batch=32, batch_wait=0.002)
+def embed(texts: list[str]) -> list[list[float]]:
+    """Return the vector of each text."""
+    return [[float(len(text))] for text in texts]
+
+
 class Index:
     """Something with a method that computes."""
 
@@ -56,6 +62,11 @@ class Index:
     def search(self, query: str, top: int = 3) -> list[tuple[str, float]]:
         """Return the best passages and their scores."""
         return [(query, float(top))]
+
+    @offload(batch=8)
+    def score(self, texts: list[str]) -> list[float]:
+        """Return the score of each text."""
+        return [1.0 for _ in texts]
 
     @offload(buffer=2)
     def scan(self, query: str) -> Iterator[str]:
@@ -95,6 +106,14 @@ async def generators() -> None:
     pages(1)  # type: ignore[arg-type]
     async for found in Index().scan("query"):
         assert_type(found, str)
+
+
+async def batches() -> None:
+    """Call batched functions with one item each."""
+    assert_type(await embed("text"), list[float])
+    assert_type(embed.sync("text"), list[float])
+    assert_type(await Index().score("text"), float)
+    await embed(["text"])  # type: ignore[arg-type]
 
 
 async def methods() -> None:
