@@ -6,6 +6,8 @@ a page of its own, as in `help(hybridrt.Runtime)`.
 
 To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a generator function, a `Batched`
     with `batch=`, within a `deadline`; in a call `blocking`, `check_cancelled`
+To connect: `pipe`, a `Pipe` of functions or `stage`s (`Stage`), with `PipeStatistics` of `StageStatistics`,
+    and a `SkippedItem` for each that failed
 To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`, `BatchStatistics`,
@@ -126,6 +128,7 @@ Fork
 
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
 from hybridrt.batches.offloaded import Batched
@@ -142,6 +145,8 @@ from hybridrt.errors import (
 )
 from hybridrt.explaining import explain
 from hybridrt.offload import Offloaded, offload
+from hybridrt.pipeline.stage import Stage, stage
+from hybridrt.pipeline.values import PipeStatistics, SkippedItem, StageStatistics
 from hybridrt.placements import Explanation, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
@@ -168,6 +173,9 @@ from hybridrt.values import (
     Statistics,
 )
 
+if TYPE_CHECKING:
+    from hybridrt.pipeline.pipe import Pipe, pipe
+
 __all__ = [
     "AdaptiveThreadPoolExecutor",
     "BatchStatistics",
@@ -190,6 +198,8 @@ __all__ = [
     "OffloadTimeoutError",
     "Offloaded",
     "OffloadedGenerator",
+    "Pipe",
+    "PipeStatistics",
     "PlacementReason",
     "PlacementStatistics",
     "QueueFullError",
@@ -200,6 +210,9 @@ __all__ = [
     "ShieldReason",
     "ShieldStatistics",
     "SizePlacement",
+    "SkippedItem",
+    "Stage",
+    "StageStatistics",
     "Statistics",
     "Trial",
     "TrialRow",
@@ -210,9 +223,21 @@ __all__ = [
     "explain",
     "install",
     "offload",
+    "pipe",
     "run",
+    "stage",
     "trial",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `pipe` when it is asked for: it imports anyio, which most programs import anyway, but not all."""
+    if name in ("Pipe", "pipe"):
+        from hybridrt.pipeline import pipe as module
+
+        found = globals()[name] = getattr(module, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
@@ -227,4 +252,4 @@ def __dir__() -> list[str]:
         frame = frame.f_back
     if frame is not None and frame.f_code.co_name == "docmodule":
         return []
-    return sorted(globals())
+    return sorted({*globals(), *__all__})

@@ -34,6 +34,8 @@ NAMES = [
     "OffloadTimeoutError",
     "Offloaded",
     "OffloadedGenerator",
+    "Pipe",
+    "PipeStatistics",
     "PlacementReason",
     "PlacementStatistics",
     "QueueFullError",
@@ -44,6 +46,9 @@ NAMES = [
     "ShieldReason",
     "ShieldStatistics",
     "SizePlacement",
+    "SkippedItem",
+    "Stage",
+    "StageStatistics",
     "Statistics",
     "Trial",
     "TrialRow",
@@ -54,7 +59,9 @@ NAMES = [
     "explain",
     "install",
     "offload",
+    "pipe",
     "run",
+    "stage",
     "trial",
 ]
 

@@ -106,6 +106,10 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
 
     def open(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         """Return the steps of one generator, of which none has run."""
+        return self.open_over(port, partial(self._fn, *args, **kwargs))
+
+    def open_over(self, port: Port, make: Callable[[], Iterator[Any]]) -> Steps:
+        """Return the steps of what `make` gives, which counts as calls of this function."""
         bound = self._options.buffer or BUFFER
         steps = Steps(
             port,
@@ -115,7 +119,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
             bound,
             self._options.timeout,
         )
-        steps.producer = GeneratorProducer(partial(self._fn, *args, **kwargs), bound, steps.wake)
+        steps.producer = GeneratorProducer(make, bound, steps.wake)
         return steps
 
     def _make_step(self, port: Port, run: Callable[[], None]) -> Any:
