@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any
 
-from anyio import EndOfStream, WouldBlock, create_memory_object_stream
+from anyio import create_memory_object_stream
 
 from hybridrt.loop.port import Port
 from hybridrt.offloaded import Offloaded
@@ -77,6 +76,9 @@ class StageCourse:
         self._chunks = stage.kind in ("chunks", "generator")
         self._each_ns = 0.0
         self._under_way = self._unsent = 0
+        self._started: dict[Piece, None] = {}
+        """Pieces that wait for their turn to leave. A stream alone would not do: a task that is cancelled
+        while it takes one out of it loses that, and what it has started would never be ended."""
         self._room = asyncio.Event()
 
     # ------------------------------------------------------------------ what pieces ask for
@@ -152,6 +154,7 @@ class StageCourse:
             task = piece.start(group)
             if task is not None:
                 task.add_done_callback(self._piece_ended)
+            self._started[piece] = None
             self._unsent += 1
             send.send_nowait((piece, task is None))
 
@@ -160,9 +163,8 @@ class StageCourse:
                 await self._dispatch(queue)
             await emitter
         finally:
-            rest = [piece for piece, _ in self._left(receive)]
             receive.close()
-            await asyncio.gather(*(piece.drop() for piece in rest), return_exceptions=True)
+            await asyncio.gather(*(piece.drop() for piece in self._started), return_exceptions=True)
 
     async def _dispatch(self, start: Callable[[Piece], None]) -> None:
         """Make pieces of the input, as long as there is some."""
@@ -197,18 +199,13 @@ class StageCourse:
     async def _emit(self, pieces: Any) -> None:
         """Hand on the results of pieces, in order."""
         async for piece, holds in pieces:
+            del self._started[piece]
             await piece.emit(self._put)
             del piece
             self._unsent -= 1
             if holds:
                 self._under_way -= 1
             self._room.set()
-
-    def _left(self, pieces: Any) -> Iterator[tuple[Piece, bool]]:
-        """Take out what the emitter has not."""
-        with suppress(WouldBlock, EndOfStream):
-            while True:
-                yield pieces.receive_nowait()
 
     async def _put(self, results: list[Any]) -> None:
         await self._out.put(results)
