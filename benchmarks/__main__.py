@@ -29,6 +29,7 @@ BENCHMARKS = (
     "placement",
     "lost_workers",
     "interrupts",
+    "streams",
     "simulator",
 )
 

@@ -4,10 +4,13 @@ The loop runs what waits; what computes leaves it for threads that size themselv
 Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are the parts. Each name has
 a page of its own, as in `help(hybridrt.Runtime)`.
 
-To call: `offload`, which gives an `Offloaded`; within a call `blocking` and `check_cancelled`
+To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a generator function, a `Batched`
+    with `batch=`, within a `deadline`; in a call `blocking`, `check_cancelled`
+To connect: `pipe`, a `Pipe` of functions or `stage`s (`Stage`), with `PipeStatistics` of `StageStatistics`,
+    and a `SkippedItem` for each that failed
 To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
-    an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
+    an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`, `BatchStatistics`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
     `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `AnyioStatistics`, `HostStatistics`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
@@ -124,8 +127,11 @@ Fork
 
 import sys
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
+from hybridrt.batches.offloaded import Batched
+from hybridrt.deadline import deadline
 from hybridrt.errors import (
     HybridrtError,
     IsolateInitializerError,
@@ -138,15 +144,19 @@ from hybridrt.errors import (
 )
 from hybridrt.explaining import explain
 from hybridrt.offload import Offloaded, offload
+from hybridrt.pipeline.stage import Stage, stage
+from hybridrt.pipeline.values import PipeStatistics, SkippedItem, StageStatistics
 from hybridrt.placements import Explanation, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
+from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
     AnyioStatistics,
+    BatchStatistics,
     CallEvent,
     Decision,
     FunctionStatistics,
@@ -162,9 +172,14 @@ from hybridrt.values import (
     Statistics,
 )
 
+if TYPE_CHECKING:
+    from hybridrt.pipeline.pipe import Pipe, pipe
+
 __all__ = [
     "AdaptiveThreadPoolExecutor",
     "AnyioStatistics",
+    "BatchStatistics",
+    "Batched",
     "CallEvent",
     "Decision",
     "Explanation",
@@ -181,6 +196,9 @@ __all__ = [
     "NotPortableError",
     "OffloadTimeoutError",
     "Offloaded",
+    "OffloadedGenerator",
+    "Pipe",
+    "PipeStatistics",
     "PlacementReason",
     "PlacementStatistics",
     "QueueFullError",
@@ -191,18 +209,34 @@ __all__ = [
     "ShieldReason",
     "ShieldStatistics",
     "SizePlacement",
+    "SkippedItem",
+    "Stage",
+    "StageStatistics",
     "Statistics",
     "Trial",
     "TrialRow",
     "WorkerLostError",
     "blocking",
     "check_cancelled",
+    "deadline",
     "explain",
     "install",
     "offload",
+    "pipe",
     "run",
+    "stage",
     "trial",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `pipe` when it is asked for: it imports anyio, which most programs import anyway, but not all."""
+    if name in ("Pipe", "pipe"):
+        from hybridrt.pipeline import pipe as module
+
+        found = globals()[name] = getattr(module, name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
@@ -217,4 +251,4 @@ def __dir__() -> list[str]:
         frame = frame.f_back
     if frame is not None and frame.f_code.co_name == "docmodule":
         return []
-    return sorted(globals())
+    return sorted({*globals(), *__all__})

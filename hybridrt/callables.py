@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import AsyncIterator
 from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any, Literal
 
@@ -14,6 +15,8 @@ __all__ = [
     "Binding",
     "check_function",
     "is_below_classmethod",
+    "is_generator_function",
+    "mark_as_async_generator_function",
     "mark_as_coroutine_function",
     "peel",
 ]
@@ -74,11 +77,34 @@ def check_function(fn: Any) -> None:
                 f"{use} it on the loop, and offload the computing part that it calls"
             )
         if inspect.isgeneratorfunction(candidate):
-            raise TypeError(f"offload cannot run the generator function {fn!r} yet; return a list instead")
+            raise TypeError(
+                f"expected a function that returns, got the generator function {fn!r}; decorate it with "
+                "@offload and iterate over its call with `async for`"
+            )
+
+
+def is_generator_function(fn: Any) -> bool:
+    """Return True if calling `fn` gives a generator."""
+    if not callable(fn):
+        return False
+    inner = unwrap(fn)
+    candidates = (fn, inner, type(inner).__call__)
+    return any(not _is_plain(each) and inspect.isgeneratorfunction(each) for each in candidates)
 
 
 async def _as_coroutine_function() -> None:
     """Lends its code flags to offloaded functions: `inspect` on 3.11 goes by them alone."""
+
+
+async def _as_async_generator_function() -> AsyncIterator[None]:
+    """Lends its code flags to offloaded generator functions."""
+    yield
+
+
+def mark_as_async_generator_function(target: Any) -> None:
+    """Make `inspect` and frameworks see an async generator function."""
+    mark_as_coroutine_function(target)
+    target.__code__ = _as_async_generator_function.__code__
 
 
 def mark_as_coroutine_function(target: Any) -> None:

@@ -15,7 +15,7 @@ from hybridrt.values import Isolation, Where
 
 __all__ = ["IN_PLACE", "Options", "first_place", "in_place", "make_options", "place", "placed_alike"]
 
-_OF_A_QUEUE = ("timeout", "queue_timeout", "limit", "lane", "abandon_on_cancel")
+_OF_A_QUEUE = ("timeout", "queue_timeout", "limit", "lane", "abandon_on_cancel", "buffer", "batch")
 """What has no meaning for a call that runs at once and cannot be interrupted."""
 
 
@@ -46,6 +46,9 @@ class Options:
     lane: object = None
     abandon_on_cancel: bool | None = None
     isolation: Isolation = "auto"
+    buffer: int | None = None
+    batch: int | None = None
+    batch_wait: float | None = None
 
     def __post_init__(self) -> None:
         check_choice("where", self.where, get_args(Where))
@@ -55,8 +58,15 @@ class Options:
             check_flag("abandon_on_cancel", self.abandon_on_cancel)
         for name in ("timeout", "queue_timeout"):
             check_seconds(name, getattr(self, name), optional=True)
-        check_count("limit", self.limit, least=1, optional=True)
+        for name in ("limit", "buffer", "batch"):
+            check_count(name, getattr(self, name), least=1, optional=True)
+        check_seconds("batch_wait", self.batch_wait, optional=True)
         self._check_placement()
+
+        if self.batch_wait is not None and self.batch is None:
+            raise ValueError(
+                f"batch_wait goes with batch, got batch_wait={self.batch_wait!r} alone; add batch=N"
+            )
 
     def _check_placement(self) -> None:
         if self.where == "cluster":

@@ -17,6 +17,7 @@ from hybridrt.placements import Placement, PlacementStatistics, time_text
 
 __all__ = [
     "AnyioStatistics",
+    "BatchStatistics",
     "CallEvent",
     "Decision",
     "EventKind",
@@ -156,6 +157,32 @@ class GilEvidence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStatistics:
+    """What batches of a function were like; see `offload(batch=...)`.
+
+    Attributes:
+        batches: How many have ended.
+        items: Calls in them.
+        size_mean: Calls in a batch on average; None before the first.
+        size_max: The largest so far.
+        failed: Batches that raised, or returned another number of results.
+        dropped: Calls that were cancelled or timed out before their batch ended.
+        wait_mean: Seconds that a call waited for its batch to start; None before the first.
+        gain: How many times as many calls a second as batches of one would have done, by a line through the
+            batches' times over their sizes; None while all had one size.
+    """
+
+    batches: int
+    items: int
+    size_mean: float | None
+    size_max: int
+    failed: int
+    dropped: int
+    wait_mean: float | None
+    gain: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionStatistics:
     """The profile of one function; times are sums over its finished calls, in seconds.
 
@@ -178,6 +205,7 @@ class FunctionStatistics:
         native: CPU time of native threads, as those of BLAS and OpenMP, for each second that its calls
             compute in their own; None of a function that does not use any, and where that cannot be told.
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
+        batches: What its batches were like; None of functions that are not batched.
     """
 
     name: str
@@ -195,6 +223,7 @@ class FunctionStatistics:
     gil: GilClass = GilClass.UNKNOWN
     evidence: GilEvidence = GilEvidence()
     placement: PlacementStatistics | None = None
+    batches: BatchStatistics | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

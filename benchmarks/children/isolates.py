@@ -294,7 +294,7 @@ async def _offloaded(**options: Any) -> AsyncIterator[Run]:
     made: dict[Any, Any] = {}
 
     def run(function: Callable[..., Any], argument: Any) -> Awaitable[Any]:
-        offloaded = made.get(function)
+        offloaded: hybridrt.Offloaded[..., Any] | None = made.get(function)
         if offloaded is None:
             offloaded = made[function] = hybridrt.offload(function, **options)
         return offloaded(argument)

@@ -77,12 +77,17 @@ async def _runtime(size: None, **options: Any) -> AsyncIterator[Service]:
         yield Service(run=runtime.offload, told=lambda: _excerpt(runtime.statistics()))
 
 
+def _offload_pure(fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+    import hybridrt
+
+    offloaded: hybridrt.Offloaded[..., Any] = hybridrt.offload(fn, pure=True)
+    return offloaded
+
+
 @asynccontextmanager
 async def _pure(size: None) -> AsyncIterator[Service]:
     """A runtime that may choose where a function runs."""
-    import hybridrt
-
-    placed = cache(hybridrt.offload(pure=True))
+    placed = cache(_offload_pure)
     async with _runtime(size) as service:
         yield replace(service, run=lambda fn, *args: placed(fn)(*args))
 

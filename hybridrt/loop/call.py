@@ -75,20 +75,20 @@ class LoopCall(Call, asyncio.Future[Any]):
         return True
 
     @uninterrupted
-    def expire(self, timeout: float) -> None:
-        """The call's time is up: withdraw it, or leave it running."""
+    def expire(self, timeout: float, limit: str = "timeout") -> None:
+        """The call's time is up, as `limit` says: withdraw it, or leave it running."""
         if self.done():
             return
         name = self.profile.name
         for _ in range(2):  # between the two it may come back to the queue, once
             if withdraw(self, OffloadTimeoutError.__name__):
                 self._fail(
-                    f"{name} did not start within its timeout of {timeout} s and was removed", started=False
+                    f"{name} did not start within its {limit} of {timeout} s and was removed", started=False
                 )
                 break
             if abandon(self, OffloadTimeoutError.__name__):
                 self._fail(
-                    f"{name} still ran after its timeout of {timeout} s; {self.when_abandoned}", started=True
+                    f"{name} still ran after its {limit} of {timeout} s; {self.when_abandoned}", started=True
                 )
                 break
 

@@ -77,9 +77,9 @@ class IsolatedCall(LoopCall):
         return cancelled
 
     @uninterrupted
-    def expire(self, timeout: float) -> None:
-        """The call's time is up: withdraw it, or stop it."""
-        super().expire(timeout)
+    def expire(self, timeout: float, limit: str = "timeout") -> None:
+        """The call's time is up, as `limit` says: withdraw it, or stop it."""
+        super().expire(timeout, limit)
         self._stop_if_abandoned()
 
     @uninterrupted

@@ -119,7 +119,7 @@ def _is_context_run(fn: Any) -> bool:
 def _is_sync(fn: Any) -> bool:
     """Tell whether this is `Offloaded.sync`, the plain call of an offloaded function."""
     place = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
-    return place == ("hybridrt.offload", "Offloaded.sync")
+    return place == ("hybridrt.offloaded", "Offloaded.sync")
 
 
 def _of_framework(fn: Any) -> bool:

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from hybridrt.observe.functions import Profile
 from hybridrt.placements import PlacementStatistics
-from hybridrt.values import ShieldStatistics
+from hybridrt.values import BatchStatistics, ShieldStatistics
 
-__all__ = ["Governing", "Placed", "Shielding"]
+__all__ = ["Batching", "Governing", "Placed", "Shielding"]
 
 
 class Placed(Protocol):
@@ -16,6 +16,14 @@ class Placed(Protocol):
 
     def statistics(self) -> PlacementStatistics:
         """Return what it has chosen, and why."""
+        ...
+
+
+class Batching(Protocol):
+    """Runs calls of one function together."""
+
+    def statistics(self) -> BatchStatistics:
+        """Return what its batches were like."""
         ...
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
 from hybridrt.pool.lock import patiently
-from hybridrt.pool.protocols import Placed
+from hybridrt.pool.protocols import Batching, Placed
 from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.values import FunctionStatistics, HostStatistics, RunningCall, Statistics
 
@@ -23,10 +23,11 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
     with patiently(pool.interpreter.lock):
         figures = _figures_locked(pool)
         copies = pool.profiles.copy_locked()
+        batched = dict(pool.batched)
         placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
         running = [_run_locked(stint, call) for stint in pool.crew.workers for call in stint.calls()]
     calls = [_running(now, *run) for run in running]
-    functions = _functions(copies, placed)
+    functions = _functions(copies, placed, batched)
     return Statistics(
         policy=policy,
         running=tuple(sorted(calls, key=lambda call: -call.age)),
@@ -73,12 +74,16 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
     }
 
 
-def _functions(copies: list[Copied], placed: list[tuple[Copied, Placed]]) -> list[FunctionStatistics]:
+def _functions(
+    copies: list[Copied], placed: list[tuple[Copied, Placed]], batched: dict[str, Batching]
+) -> list[FunctionStatistics]:
     """Return a row for each function, those that only ran on the loop included, with where its calls run."""
     rows = {row.name: row for row in map(summary_of, copies)}
     for copied, one in placed:
         row = summary_of(copied)
         rows[row.name] = replace(rows.get(row.name, row), placement=one.statistics())
+    for name in rows.keys() & batched.keys():
+        rows[name] = replace(rows[name], batches=batched[name].statistics())
     return list(rows.values())
 
 

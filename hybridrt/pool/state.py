@@ -42,7 +42,7 @@ from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.interpreter_exit import Ending
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE, Permits
-from hybridrt.pool.protocols import Governing, Placed, Shielding
+from hybridrt.pool.protocols import Batching, Governing, Placed, Shielding
 from hybridrt.pool.reprs import show_call, show_pool, show_worker
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.tally import Tally
@@ -386,6 +386,8 @@ class Pool:
         self.profiles = Profiles()
         self.placed: dict[str, tuple[Profile, Placed]] = {}
         """Functions whose calls are placed, by name; for the statistics."""
+        self.batched: dict[str, Batching] = {}
+        """What batches of functions were like, by name; for the statistics."""
         self.tally = Tally()
         self.sizing = sizing
         self.refusal: Callable[[], BaseException] | None = None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator, Iterator
 from concurrent.futures import Future
 from typing import Any, assert_type
 
@@ -37,6 +37,24 @@ counted = offload(count, timeout=5)
 """The third spelling: a function that somebody else wrote."""
 
 
+@offload
+def pages(path: str, first: int = 1) -> Iterator[bytes]:
+    """Yield the pages of a file."""
+    yield path.encode()
+
+
+@offload(buffer=8, timeout=5.0)
+def words(text: str) -> Generator[str, None, None]:
+    """Yield the words of a text."""
+    yield from text.split()
+
+
+@offload(batch=32, batch_wait=0.002)
+def embed(texts: list[str]) -> list[list[float]]:
+    """Return the vector of each text."""
+    return [[float(len(text))] for text in texts]
+
+
 class Index:
     """Something with a method that computes."""
 
@@ -44,6 +62,16 @@ class Index:
     def search(self, query: str, top: int = 3) -> list[tuple[str, float]]:
         """Return the best passages and their scores."""
         return [(query, float(top))]
+
+    @offload(batch=8)
+    def score(self, texts: list[str]) -> list[float]:
+        """Return the score of each text."""
+        return [1.0 for _ in texts]
+
+    @offload(buffer=2)
+    def scan(self, query: str) -> Iterator[str]:
+        """Yield what is found."""
+        yield query
 
 
 async def fetch(url: str) -> bytes:
@@ -64,6 +92,28 @@ async def decorated() -> None:
     assert_type(await asyncio.gather(tokenize("text"), counted("text")), tuple[list[int], int])
     async with asyncio.TaskGroup() as group:
         assert_type(group.create_task(counted("text")), asyncio.Task[int])
+
+
+async def generators() -> None:
+    """Iterate over decorated generator functions."""
+    async with hybridrt.deadline(5.0) as scope:
+        async for page in pages("path", first=2):
+            assert_type(page, bytes)
+        async for word in words("text"):
+            assert_type(word, str)
+        assert_type(scope.remaining(), float)
+    assert_type(pages.sync("path"), Iterator[bytes])
+    pages(1)  # type: ignore[arg-type]
+    async for found in Index().scan("query"):
+        assert_type(found, str)
+
+
+async def batches() -> None:
+    """Call batched functions with one item each."""
+    assert_type(await embed("text"), list[float])
+    assert_type(embed.sync("text"), list[float])
+    assert_type(await Index().score("text"), float)
+    await embed(["text"])  # type: ignore[arg-type]
 
 
 async def methods() -> None:

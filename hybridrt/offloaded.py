@@ -1,0 +1,294 @@
+"""An offloaded function: what `offload` makes, and the way of its calls."""
+
+from __future__ import annotations
+
+import inspect
+from asyncio import TimerHandle, _get_running_loop
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import cache, partial, update_wrapper
+from types import MethodType, ModuleType
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from hybridrt.callables import CLASSMETHOD_HIDES, Binding, is_below_classmethod, mark_as_coroutine_function
+from hybridrt.deadline import Bound, current_scope, scopes
+from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.inline import HANDLING_NS
+from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
+from hybridrt.loop.placing import Elsewhere, Placing
+from hybridrt.loop.port import Port, current_port, known_port, make_call
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.naming import function_name
+from hybridrt.observe.placement import measure
+from hybridrt.options import Options, make_options, place, placed_alike
+from hybridrt.pool.gates import Gate, lane_gate
+from hybridrt.pool.state import Pool
+
+__all__ = ["Offloaded"]
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+@cache
+def _isolated() -> ModuleType:
+    """Return the module of calls in isolates; it loads what starts processes, which few programs need."""
+    from hybridrt.loop import isolated
+
+    return isolated
+
+
+class _Signature:
+    """Works out the signature when it is asked for; a `__getattr__` would slow every attribute down."""
+
+    def __get__(self, offloaded: Offloaded[..., Any] | None, owner: type) -> inspect.Signature:
+        if offloaded is None:  # the class has the one of its `__init__`
+            raise AttributeError("__signature__")
+        fn, head = offloaded._fn, offloaded._head
+        try:
+            found = inspect.signature(MethodType(fn, head[0]) if head else fn)
+        except (ValueError, TypeError):
+            raise AttributeError("__signature__") from None  # some builtins have none
+        offloaded.__dict__["__signature__"] = found
+        return found
+
+
+class Offloaded(Generic[P, R]):
+    """A function whose calls run off the event loop.
+
+    Calling it gives a coroutine, always; the call is submitted when that is awaited. As a class
+    attribute it binds like a function: `await obj.method(x)`, `obj.method.sync(x)`.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        options: Options,
+        *,
+        binding: Binding = "object",
+        head: tuple[Any, ...] = (),
+        limiter: Gate[Any] | None = None,
+        placing: Placing | None = None,
+    ) -> None:
+        if attributes := getattr(fn, "__dict__", None):
+            # Before ours, which they must not replace. Asking for `__dict__` keeps 3.11 from specialising
+            # looks at attributes, so plain functions are spared that.
+            self.__dict__.update(
+                {key: value for key, value in attributes.items() if not hasattr(Offloaded, key)}
+            )
+        update_wrapper(self, fn, updated=())
+        self._fn = fn
+        self._binding = binding
+        self._options = options
+        self._special = options.special
+        self._placing = place(fn, options) if placing is None else placing
+        self._head = head
+        self._profile: Profile | None = None
+        self._limiter = limiter
+        if limiter is None and options.limit is not None:
+            self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
+        mark_as_coroutine_function(self)
+
+    async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function where it is cheapest, and return what it returns."""
+        if self._placing is not None:
+            port = known_port(_get_running_loop()) or current_port()
+            placed = self._head + args if self._head else args
+            value = self._placing.run_inline(port, placed, kwargs)
+            if type(value) is Elsewhere:
+                value = await self._run_placed(port, placed, kwargs, value)
+            return value  # type: ignore[no-any-return]
+        call = self._make(current_port(), self._head + args if self._head else args, kwargs)
+        try:
+            return await self._run(call)  # type: ignore[no-any-return]
+        finally:
+            del call  # an error's traceback holds this frame
+
+    def sync(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function here and now, as if it were not decorated."""
+        self._check_class()
+        return self._fn(*self._head, *args, **kwargs)
+
+    def options(self, **changes: Any) -> Offloaded[P, R]:
+        """Return the same function with other options; keep it: each `limit` so made counts for itself."""
+        self._check_class()
+        limiter = None if "limit" in changes else self._limiter
+        chosen = make_options(replace, self._options, changes)
+        placing = self._placing if placed_alike(chosen, self._options) else None
+        return type(self)(
+            self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, placing=placing
+        )
+
+    def _check_class(self) -> None:
+        """Refuse to work without the class that `@classmethod` above us keeps from us on 3.13 and later.
+
+        There it binds like a method, whose attributes are those of the unbound function.
+        """
+        if CLASSMETHOD_HIDES and not self._head and is_below_classmethod(self):
+            raise TypeError(
+                f"{function_name(self._fn)} is offloaded below @classmethod, which on this version of Python "
+                "hides the class from .sync and .options; write @offload above @classmethod"
+            )
+
+    @overload
+    def __get__(self, obj: None, owner: type | None = None) -> Offloaded[P, R]: ...
+    @overload
+    def __get__(
+        self: Offloaded[Concatenate[S, Q], R], obj: S, owner: type | None = None
+    ) -> Offloaded[Q, R]: ...
+    def __get__(self, obj: Any, owner: type | None = None) -> Any:
+        if self._binding == "class":
+            obj = type(obj) if owner is None else owner
+        if obj is None or self._head or self._binding == "nothing":  # what is bound is not bound again
+            return self
+        # Made at each look at the attribute, so nothing is worked out anew.
+        cls = type(self)
+        bound: Offloaded[..., Any] = cls.__new__(cls)
+        bound.__dict__.update(self.__dict__)
+        bound.__dict__.pop("__signature__", None)
+        bound._head = (obj,)
+        return bound
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether it is the same function of the same object with the same options, as of methods."""
+        if not (isinstance(other, Offloaded) and self._head and other._head):
+            return self is other
+        alike = self._fn is other._fn and self._options is other._options
+        return alike and self._head[0] is other._head[0]
+
+    def __hash__(self) -> int:
+        return hash((id(self._fn), id(self._head[0]))) if self._head else object.__hash__(self)
+
+    __signature__ = _Signature()
+
+    def __repr__(self) -> str:
+        return f"<offloaded {self._fn!r}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        if self._head:
+            return getattr, (self._head[0], self._fn.__name__)
+        return self._fn.__qualname__
+
+    async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run a call through a given loop's port."""
+        args = self._head + args
+        if self._placing is None:
+            return await self._run(self._make(port, args, kwargs))
+        value = self._placing.run_inline(port, args, kwargs)
+        if type(value) is Elsewhere:
+            value = await self._run_placed(port, args, kwargs, value)
+        return value
+
+    async def _run_placed(
+        self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any], now: Elsewhere
+    ) -> Any:
+        """Run a call that may not run on the loop now: in its next turn, in an isolate or in a thread."""
+        placing = self._placing
+        assert placing is not None
+        if now.room_ns and not self._special:
+            await port.turn.wait(now.room_ns)
+            value = placing.run_inline(port, args, kwargs, HANDLING_NS - now.room_ns)
+            if type(value) is not Elsewhere:
+                return value
+        size = measure(args, kwargs) if placing.forced is None else None
+        waits_since = begun = port.loop.time() if self._special else None
+        spot = placing.spot(size)
+        if placing.choose(spot) == "isolate":
+            try:
+                note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
+                make, isolation = _isolated().isolated_call, self._options.isolation
+                spills = placing.forced is None
+                return await self._run(
+                    make(port, self._fn, args, kwargs, isolation, note, spills=spills), begun, begun
+                )
+            except NotPortableError as error:
+                if placing.forced is not None:
+                    raise
+                placing.stay(error)
+                waits_since = None
+            except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
+                if placing.forced is not None or error.started:
+                    raise  # else the next call tries again: what was lacking may come back
+        call = self._make(port, args, kwargs)
+        call.fn = partial(placing.work, spot, size, port, call.profile)
+        try:
+            return await self._run(call, begun, waits_since)
+        finally:
+            del call
+
+    def _run(
+        self, call: LoopCall, begun: float | None = None, waits_since: float | None = None
+    ) -> Awaitable[Any]:
+        """Submit a call, now or when that is awaited, and return what to await.
+
+        Args:
+            call: The call.
+            begun: Since when its `timeout` runs, by the loop's time; None for now.
+            waits_since: The same of its `queue_timeout`.
+        """
+        if self._special or (scopes.ever_used and current_scope.get() is not None):
+            return self._run_specially(call, begun, waits_since)
+        call.go()
+        return call
+
+    def _make(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
+        return make_call(port, self._fn, self._own_profile(port.pool), args, kwargs)
+
+    def _own_profile(self, pool: Pool) -> Profile:
+        profile = self._profile
+        if profile is None or profile.owner is not pool.profiles:
+            profile = self._profile = pool.profiles.of(self._fn)
+        return profile
+
+    async def _run_specially(self, call: LoopCall, begun: float | None, waits_since: float | None) -> Any:
+        timers = self._start(call, begun, waits_since)
+        try:
+            return await call
+        finally:
+            for timer in timers:
+                timer.cancel()
+            del call  # an error's traceback holds this frame
+
+    def _start(
+        self, call: LoopCall, begun: float | None, waits_since: float | None
+    ) -> list[NestingWatch | TimerHandle | Bound]:
+        """Submit a call by its options, and return what is to be cancelled when it has ended.
+
+        Raises:
+            LaneNestingError: The calling thread holds the lane.
+            OffloadTimeoutError: The deadline of the block it is called in is over.
+        """
+        options, loop = self._options, call.get_loop()
+        scope = current_scope.get()
+        if scope is not None:
+            scope.check(call.profile.name)
+        now = loop.time()
+        lane = self._lane()
+        own = (self._limiter, lane)
+        call.gates = tuple(gate for gate in own if gate is not None) + call.gates
+        if lane is not None:
+            note_holder(call, lane)
+        call.abandon_on_cancel = options.abandon_on_cancel
+        call.go()
+        watch = None if lane is None else watch_nesting(call, lane)
+        timers: list[NestingWatch | TimerHandle | Bound] = [] if watch is None else [watch]
+        if scope is not None:
+            timers.append(scope.bound(call))
+        if options.timeout is not None:
+            left = options.timeout - (0.0 if begun is None else now - begun)
+            timers.append(loop.call_later(left, call.expire, options.timeout))
+        if options.queue_timeout is not None:
+            left = options.queue_timeout - (0.0 if waits_since is None else now - waits_since)
+            timers.append(loop.call_later(left, call.expire_in_queue, options.queue_timeout))
+        return timers
+
+    def _lane(self) -> Gate[Any] | None:
+        """Return the gate of the lane, unless the calling thread holds it."""
+        if self._options.lane is None:
+            return None
+        gate = lane_gate(self._options.lane)
+        refuse_nesting(gate, function_name(self._fn))
+        return gate

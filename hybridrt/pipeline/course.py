@@ -1,0 +1,219 @@
+"""The course of one stage: take items, keep as many in work as make sense, hand results on."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from typing import Any
+
+from anyio import create_memory_object_stream
+
+from hybridrt.loop.port import Port
+from hybridrt.offloaded import Offloaded
+from hybridrt.pipeline.joint import Joint
+from hybridrt.pipeline.pieces import Batch, Chunk, Made, Piece, Single, Streamed
+from hybridrt.pipeline.stage import Stage
+from hybridrt.pipeline.values import SkippedItem
+from hybridrt.values import Kind
+
+__all__ = ["CHUNK_MAX", "CHUNK_NS", "StageCourse"]
+
+CHUNK_NS = 4_000_000
+"""Work of short items that one call gets: a hundred times a hand-over. A chunk is one unit of order, of
+cancelling and of memory, so it should not be longer. Not tuned."""
+CHUNK_MAX = 256
+"""Items of one call at most."""
+WAITING = 32
+"""Items in work at once of functions that wait; as of `Runtime.map`."""
+UNKNOWN = 4
+"""The same while nothing is known of a function."""
+
+_PIECES: dict[str, Callable[..., Piece]] = {
+    "chunks": Chunk,
+    "items": Single,
+    "batches": Batch,
+    "generator": Streamed,
+    "async generator": Made,
+}
+
+
+class StageCourse:
+    """A stage while its pipe runs; on the loop, but for what pieces run in workers.
+
+    Args:
+        stage: What it runs.
+        port: Through which its calls go out.
+        into: Its input.
+        out: Its output.
+        ordered: Results leave in the order of their items.
+        skips: Items that fail are noted, and left out.
+        on_failure: Hears of an item that failed.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        port: Port,
+        into: Joint,
+        out: Joint,
+        *,
+        ordered: bool,
+        skips: bool,
+        on_failure: Callable[[SkippedItem], None],
+    ) -> None:
+        self.stage, self.port = stage, port
+        self.fn: Any = stage.fn
+        self.skips = skips
+        self.stopped = False
+        self.ended: float | None = None
+        """When its input had ended and all its results had left."""
+        self.work_ns = self.done = self.failed = self.most_at_once = 0
+        self._into, self._out = into, out
+        self._ordered, self._on_failure = ordered, on_failure
+        self._piece = _PIECES[stage.kind]
+        self._chunks = stage.kind in ("chunks", "generator")
+        self._each_ns = 0.0
+        self._under_way = self._unsent = 0
+        self._started: dict[Piece, None] = {}
+        """Pieces that wait for their turn to leave. A stream alone would not do: a task that is cancelled
+        while it takes one out of it loses that, and what it has started would never be ended."""
+        self._room = asyncio.Event()
+
+    # ------------------------------------------------------------------ what pieces ask for
+
+    def fail(self, number: int, item: Any, error: Exception) -> None:
+        """Note that an item failed; raises the error unless failures are skipped."""
+        self.failed += 1
+        if not self.skips:
+            error.add_note(f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
+            raise error
+        self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
+
+    def took(self, items: int, wall_ns: int) -> None:
+        """Learn what items have taken in the stage's function."""
+        self.work_ns += wall_ns
+        if items:
+            each = wall_ns / items
+            self._each_ns = each if not self.done else 0.7 * self._each_ns + 0.3 * each
+            self.done += items
+
+    # ------------------------------------------------------------------ how much at once
+
+    def limit(self) -> int:
+        """Return how many pieces may be in work at once now."""
+        if self.stage.concurrency is not None:
+            return self.stage.concurrency
+        if self.stage.kind == "batches":
+            return int(self.fn._options.limit or 1)
+        if not self._chunks:
+            return WAITING
+        kind = self._kind()
+        if kind is Kind.WAITING:
+            return WAITING
+        if kind is Kind.UNKNOWN:
+            return UNKNOWN
+        machine = self.port.pool.interpreter
+        return machine.cores + 1 if kind is Kind.FREE or not machine.gil else 2
+
+    def awaits(self) -> None:
+        """Learn that what the function returns is to be awaited: each item alone, many at once."""
+        self._chunks = False
+
+    def _kind(self) -> Kind:
+        fn: Offloaded[..., Any] = self.fn
+        return fn._own_profile(self.port.pool).kind
+
+    def most(self) -> int:
+        """Return how many items the next piece takes at most."""
+        if self.stage.kind == "batches":
+            return int(self.fn._options.batch)
+        if not self._chunks or not self.done:
+            return 1
+        wanted = CHUNK_MAX if self._each_ns <= 0 else int(CHUNK_NS / self._each_ns)
+        return max(1, min(wanted, CHUNK_MAX, self._out.longest))
+
+    # ------------------------------------------------------------------ the course
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Run the stage until its input ends, in tasks of the group."""
+        if self._ordered:
+            await self._run_ordered(group)
+        else:
+            await self._dispatch(lambda piece: self._start(group, piece.run(self._put)))
+            await self._until(0)
+        self._out.end()
+        self.ended = time.perf_counter()
+
+    async def _run_ordered(self, group: asyncio.TaskGroup) -> None:
+        send, receive = create_memory_object_stream[tuple[Piece, bool]](math.inf)  # `_unsent` is the bound
+        emitter = group.create_task(self._emit(receive))
+
+        def queue(piece: Piece) -> None:
+            task = piece.start(group)
+            if task is not None:
+                task.add_done_callback(self._piece_ended)
+            self._started[piece] = None
+            self._unsent += 1
+            send.send_nowait((piece, task is None))
+
+        try:
+            with send:
+                await self._dispatch(queue)
+            await emitter
+        finally:
+            receive.close()
+            await asyncio.gather(*(piece.drop() for piece in self._started), return_exceptions=True)
+
+    async def _dispatch(self, start: Callable[[Piece], None]) -> None:
+        """Make pieces of the input, as long as there is some."""
+        while True:
+            limit = self.limit()
+            await self._until(limit - 1)
+            most = self.most()
+            self._into.wants = max(1, min(most * limit, CHUNK_MAX))
+            number = self._into.taken
+            items = await self._into.take(most)
+            if not items:
+                return
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            start(self._piece(self, number, items))
+            del items
+
+    def _start(self, group: asyncio.TaskGroup, work: Any) -> None:
+        task = group.create_task(work)
+        task.add_done_callback(self._piece_ended)
+
+    def _piece_ended(self, _: object = None) -> None:
+        self._under_way -= 1
+        self._room.set()
+
+    async def _until(self, most: int) -> None:
+        """Wait until no more pieces than that are in work, and about as many wait for their turn to leave."""
+        while self._under_way > most or self._unsent > 2 * most + 1:
+            self._room.clear()
+            await self._room.wait()
+
+    async def _emit(self, pieces: Any) -> None:
+        """Hand on the results of pieces, in order."""
+        async for piece, holds in pieces:
+            del self._started[piece]
+            await piece.emit(self._put)
+            del piece
+            self._unsent -= 1
+            if holds:
+                self._under_way -= 1
+            self._room.set()
+
+    async def _put(self, results: list[Any]) -> None:
+        await self._out.put(results)
+
+
+def _short(item: Any) -> str:
+    try:
+        text = repr(item)
+    except Exception as error:
+        text = f"<{type(item).__qualname__} whose repr raises {error!r}>"
+    return text if len(text) <= 200 else f"{text[:197]}..."

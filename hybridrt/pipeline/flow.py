@@ -1,0 +1,199 @@
+"""A pipe that runs: its stages, its source, what the consumer asks of them, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from hybridrt.loop.port import current_port
+from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
+from hybridrt.pipeline.joint import Joint
+from hybridrt.pipeline.source import SOURCE, SourceCourse, is_bulk
+from hybridrt.pipeline.stage import Stage
+from hybridrt.pipeline.values import PipeStatistics, SkippedItem, Span, bottleneck, stage_row
+
+__all__ = ["Flow"]
+
+
+class Flow:
+    """A pipe that runs; on its loop.
+
+    Args:
+        source: What it is fed from.
+        stages: What the items go through.
+        ordered: Results leave in the order of the items.
+        skips: Items that fail are noted, and left out.
+
+    Attributes:
+        skipped: Those.
+        items_out: Items that the consumer has got.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        stages: tuple[Stage, ...],
+        *,
+        ordered: bool,
+        skips: bool,
+    ) -> None:
+        self._given, self._stages = source, stages
+        self._ordered, self._skips = ordered, skips
+        self.skipped: list[SkippedItem] = []
+        self.items_out = 0
+        self._joints: list[Joint] = []
+        self._courses: list[StageCourse] = []
+        self._source: SourceCourse | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._begun = 0.0
+        self._ended: float | None = None
+        self._each = self._work = 0.0
+
+    def start(self) -> None:
+        """Start the stages."""
+        source, stages, port = self._given, self._stages, current_port()
+        self._given = None
+        self._begun = time.perf_counter()
+        bulk = is_bulk(source)
+        for stage in stages:
+            self._joints.append(Joint(bulk=bulk, buffer=stage.buffer))
+            bulk = stage.kind in ("chunks", "batches", "generator")
+        self._joints.append(Joint(bulk=bulk, buffer=None))
+        self._source = SourceCourse(source, port, self._joints[0])
+        self._courses = [
+            StageCourse(
+                stage,
+                port,
+                into,
+                out,
+                ordered=self._ordered,
+                skips=self._skips,
+                on_failure=self.skipped.append,
+            )
+            for stage, into, out in zip(stages, self._joints, self._joints[1:], strict=False)
+        ]
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="hybridrt pipe")
+
+    async def take(self) -> list[Any]:
+        """Return some results, or none at the end.
+
+        Raises:
+            BaseException: What a stage or the source raised.
+        """
+        task, last = self._task, self._joints[-1]
+        assert task is not None
+        wanted = CHUNK_MAX if self._each <= 0 else int(CHUNK_NS / 1e9 / self._each)
+        last.wants = max(1, min(wanted, CHUNK_MAX))
+        some = await last.take(last.wants)
+        if not some:
+            await asyncio.wait([task])
+        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+            try:
+                raise error
+            finally:
+                del error, some
+        return some
+
+    def consumed(self, items: int, seconds: float) -> None:
+        """Learn what the consumer took for some items."""
+        self._work += seconds
+        self._each = 0.7 * self._each + 0.3 * seconds / items
+
+    async def end(self) -> None:
+        """Cancel what is under way, and wait for it, even if that is cancelled."""
+        task, cancelled = self._task, None
+        assert task is not None
+        self._stop()
+        task.cancel()
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if not task.cancelled():
+            task.exception()  # whoever was to hear of it has
+        for joint in self._joints:
+            joint.close()
+        if cancelled is not None:
+            raise cancelled
+
+    def _stop(self) -> None:
+        for course in self._courses:
+            course.stopped = True
+
+    async def _run(self) -> None:
+        failed: BaseException | None = None
+        try:
+            async with asyncio.TaskGroup() as group:
+                for course in self._courses:
+                    group.create_task(self._guard(course.run(group)))
+                assert self._source is not None
+                group.create_task(self._guard(self._source.run()))
+        except BaseExceptionGroup as errors:
+            failed = _first(errors)
+        finally:
+            self._stop()
+            self._ended = time.perf_counter()
+            for joint in self._joints:
+                joint.end()
+        if failed is not None:
+            try:
+                raise failed
+            finally:
+                del failed
+
+    async def _guard(self, work: Any) -> None:
+        try:
+            await work
+        except BaseException:
+            self._stop()
+            raise
+
+    # ------------------------------------------------------------------ told
+
+    def statistics(self) -> PipeStatistics:
+        """Return how far it is."""
+        if self._source is None:
+            return PipeStatistics(elapsed=0.0, items_in=0, items_out=0, skipped=0, stages=(), bottleneck=None)
+        now = self._ended or time.perf_counter()
+        span = Span(self._begun, now)
+        source, first, last = self._source, self._joints[0], self._joints[-1]
+        rows = [
+            stage_row(
+                course.stage.name,
+                span,
+                items=(into.taken, out.given),
+                failed=course.failed,
+                concurrency=course.most_at_once,
+                work=course.work_ns / 1e9,
+                waiting=into.waiting,
+                blocked=out.blocked,
+                ended=course.ended,
+            )
+            for course, into, out in zip(self._courses, self._joints, self._joints[1:], strict=False)
+        ]
+        own = (source.ended or now) - self._begun - first.blocked
+        fed = (source.items, source.items)
+        got = (self.items_out, self.items_out)
+        stages = (
+            stage_row(SOURCE, span, items=fed, work=own, blocked=first.blocked, ended=source.ended),
+            *rows,
+            stage_row("consumer", span, items=got, work=self._work, waiting=last.waiting),
+        )
+        return PipeStatistics(
+            elapsed=now - self._begun,
+            items_in=source.items,
+            items_out=self.items_out,
+            skipped=len(self.skipped),
+            stages=stages,
+            bottleneck=bottleneck(stages),
+        )
+
+
+def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
+    """Return the first error of a group, however deep."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,309 @@
+"""Pieces: some items of one stage in work, and how their results are handed on.
+
+A piece is started, and its results are put in the order in which its emitter asks for them; or it runs and
+puts its results itself, where order does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import aclosing
+from functools import partial
+from typing import Any, Protocol
+
+from anyio import create_memory_object_stream
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from hybridrt.loop.port import Port
+from hybridrt.offloaded import Offloaded
+from hybridrt.options import first_place
+from hybridrt.streams.steps import Steps
+
+__all__ = ["Batch", "Chunk", "Course", "Made", "Piece", "Results", "Single", "Streamed"]
+
+Put = Callable[[list[Any]], Awaitable[None]]
+AHEAD = 16
+"""Items that an asynchronous generator may be ahead of its turn. Not tuned."""
+
+
+class Course(Protocol):
+    """The stage that a piece belongs to, as far as pieces ask for it.
+
+    Attributes:
+        stopped: The pipe ends: what runs is to stop after its item.
+        skips: Items that fail are noted, and left out.
+    """
+
+    stopped: bool
+    skips: bool
+    fn: Any
+    port: Port
+
+    def fail(self, number: int, item: Any, error: Exception) -> None:
+        """Note that an item failed; raises the error unless failures are skipped."""
+        ...
+
+    def took(self, items: int, wall_ns: int) -> None:
+        """Learn what items have taken in the stage's function."""
+        ...
+
+    def awaits(self) -> None:
+        """Learn that what the function returns is to be awaited."""
+        ...
+
+
+class Piece(Protocol):
+    """Some items in work."""
+
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
+        """Begin to work, for a later `emit`; return the task that does it, if there is one."""
+        ...
+
+    async def emit(self, put: Put) -> None:
+        """Hand the results on, as far as they are not yet."""
+        ...
+
+    async def run(self, put: Put) -> None:
+        """Work, and hand the results on."""
+        ...
+
+    async def drop(self) -> None:
+        """End what was started, where `emit` is not called any more."""
+        ...
+
+
+class Results:
+    """A piece whose results come together."""
+
+    def __init__(self, course: Course, first: int, items: list[Any]) -> None:
+        self.course, self.first, self.items = course, first, items
+        self.task: asyncio.Task[list[Any]] | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
+        """Begin to work, for a later `emit`."""
+        self.task = group.create_task(self._work())
+        return self.task
+
+    async def emit(self, put: Put) -> None:
+        """Wait for the results and hand them on."""
+        assert self.task is not None
+        await put(await self.task)
+
+    async def run(self, put: Put) -> None:
+        """Work, and hand the results on."""
+        await put(await self._work())
+
+    async def _work(self) -> list[Any]:
+        try:
+            return await self.work()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.course.stopped or task is None or task.cancelling():
+                raise
+            # A task group would take that for an end in good order, and the item would be lost unseen.
+            error = RuntimeError("the function was cancelled, and the pipe was not")
+            self.course.fail(self.first, self.items[0], error)
+            return []
+
+    async def drop(self) -> None:
+        """Nothing is left to do: the task ends with its group."""
+
+    async def work(self) -> list[Any]:
+        """Return the results of the items that did not fail."""
+        raise NotImplementedError
+
+
+class Single(Results):
+    """One item, awaited on the loop."""
+
+    async def work(self) -> list[Any]:
+        """Return the result, or nothing if it failed."""
+        begun = time.perf_counter_ns()
+        try:
+            return [await self.course.fn(self.items[0])]
+        except Exception as error:
+            self.course.fail(self.first, self.items[0], error)
+            return []
+        finally:
+            self.course.took(1, time.perf_counter_ns() - begun)
+
+
+class Batch(Results):
+    """The items of one batch."""
+
+    async def work(self) -> list[Any]:
+        """Return the results; where the batch fails, all its items do."""
+        begun = time.perf_counter_ns()
+        try:
+            return list(await self.course.fn.run_batch(self.course.port, self.items))
+        except Exception as error:
+            for at, item in enumerate(self.items):
+                self.course.fail(self.first + at, item, error)
+            return []
+        finally:
+            self.course.took(len(self.items), time.perf_counter_ns() - begun)
+
+
+class Chunk(Results):
+    """Short items, run one after the other in one call off the loop."""
+
+    async def work(self) -> list[Any]:
+        """Return the results of the items that did not fail."""
+        course, items = self.course, self.items
+        fn: Offloaded[..., Any] = course.fn
+        plain: Callable[[Any], Any] = partial(fn._fn, *fn._head) if fn._head else fn._fn
+        done = _Done(course, items)
+        if first_place(fn._options)[0] == "inline":
+            done.run(plain)
+        else:
+            call = fn._make(course.port, (plain,), {})
+            call.fn = done.run
+            await fn._run(call)
+        course.took(len(done.results) + len(done.failures), done.wall_ns)
+        for at, error in done.failures:
+            course.fail(self.first + at, items[at], error)
+        if done.results and inspect.isawaitable(done.results[0]):
+            course.awaits()
+            return await self._awaited(done.results)
+        return done.results
+
+    async def _awaited(self, results: list[Any]) -> list[Any]:
+        """Await what a `def` has returned that can be awaited, as `lambda url: fetch(url)` does."""
+        values = []
+        for at, result in enumerate(results):
+            try:
+                values.append(await result)
+            except Exception as error:
+                self.course.fail(self.first + at, self.items[at], error)
+        return values
+
+
+class _Done:
+    """What a chunk has come to; filled in by the worker."""
+
+    def __init__(self, course: Course, items: list[Any]) -> None:
+        self._course, self._items = course, items
+        self.results: list[Any] = []
+        self.failures: list[tuple[int, Exception]] = []
+        self.wall_ns = 0
+
+    def run(self, fn: Callable[[Any], Any]) -> None:
+        """Run the items, in a worker."""
+        course, rest, append = self._course, iter(self._items), self.results.append
+        begun = time.perf_counter_ns()
+        while True:
+            try:
+                for item in rest:
+                    append(fn(item))
+                    if course.stopped:
+                        break
+            except Exception as error:
+                self.failures.append((len(self.results) + len(self.failures), error))
+                if course.skips and not course.stopped:
+                    continue
+            self.wall_ns = time.perf_counter_ns() - begun
+            return
+
+
+class Streamed:
+    """Items of a generator function, run one after the other, their results in steps."""
+
+    def __init__(self, course: Course, first: int, items: list[Any]) -> None:
+        self._course, self._first, self._items = course, first, items
+        self._failures: list[tuple[int, Exception]] = []
+        self._steps: Steps | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
+        """Let the first step run; the others run as there is room."""
+        self._open().refill()
+        return None
+
+    async def run(self, put: Put) -> None:
+        """Work, and hand the results on."""
+        await self.emit(put)
+
+    async def emit(self, put: Put) -> None:
+        """Hand on what the generators yield, as it comes."""
+        steps = self._steps or self._open()
+        items, course = steps.producer.items, self._course
+        try:
+            while await steps.more():
+                part = [items.popleft() for _ in range(len(items))]
+                steps.refill()
+                await put(part)
+        finally:
+            await steps.aclose()
+            course.took(len(self._items), steps.producer.ran_ns)
+        for at, error in self._failures:
+            course.fail(self._first + at, self._items[at], error)
+
+    async def drop(self) -> None:
+        """Close the generator that was started."""
+        if self._steps is not None:
+            await self._steps.aclose()
+
+    def _open(self) -> Steps:
+        self._steps = self._course.fn.open_over(self._course.port, self._all)
+        return self._steps
+
+    def _all(self) -> Iterator[Any]:
+        """Yield what all items give; in a worker."""
+        course, fn = self._course, self._course.fn.sync
+        for at, item in enumerate(self._items):
+            try:
+                yield from fn(item)
+            except Exception as error:
+                self._failures.append((at, error))
+                if not course.skips:
+                    return
+
+
+class Made:
+    """One item of an asynchronous generator function, on the loop."""
+
+    def __init__(self, course: Course, first: int, items: list[Any]) -> None:
+        self._course, self._first, self._item = course, first, items[0]
+        self._receive: MemoryObjectReceiveStream[Any] | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
+        """Begin to work, a little ahead of `emit`."""
+        send, self._receive = create_memory_object_stream[Any](AHEAD)
+        task = group.create_task(self._ahead(send))
+        task.add_done_callback(lambda _: send.close())  # it may be cancelled before it begins
+        return None
+
+    async def drop(self) -> None:
+        """Close what nobody will read."""
+        if self._receive is not None:
+            self._receive.close()
+
+    async def run(self, put: Put) -> None:
+        """Work, and hand the results on."""
+        await self._generate(lambda result: put([result]))
+
+    async def emit(self, put: Put) -> None:
+        """Hand on what comes."""
+        assert self._receive is not None
+        with self._receive as receive:
+            async for result in receive:
+                await put([result])
+
+    async def _ahead(self, send: MemoryObjectSendStream[Any]) -> None:
+        with send:
+            await self._generate(send.send)
+
+    async def _generate(self, send: Callable[[Any], Awaitable[None]]) -> None:
+        begun, elsewhere_ns = time.perf_counter_ns(), 0
+        try:
+            async with aclosing(self._course.fn(self._item)) as results:
+                async for result in results:
+                    sent = time.perf_counter_ns()
+                    await send(result)
+                    elsewhere_ns += time.perf_counter_ns() - sent
+        except Exception as error:
+            self._course.fail(self._first, self._item, error)
+        finally:
+            self._course.took(1, time.perf_counter_ns() - begun - elsewhere_ns)

@@ -1,0 +1,208 @@
+"""The loop's side of a stream: submit the steps of one generator, take its items, end it.
+
+Steps are calls of the pool, at most one at a time. A step is submitted when the buffer is half empty and ends
+when it is full, so a generator whose consumer is slow holds no worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import Any, Protocol
+
+from hybridrt.deadline import current_scope, scopes
+from hybridrt.errors import RuntimeClosedError
+from hybridrt.loop.call import LoopCall
+from hybridrt.loop.port import Port, current_port
+from hybridrt.streams.producer import Producer
+
+__all__ = ["Start", "Steps", "without_deadline"]
+
+
+class _Cancellable(Protocol):
+    def cancel(self) -> object: ...
+
+
+Start = Callable[[LoopCall], list[Any]]
+"""Submits a call by the options of its function; returns what is to be cancelled when it has ended."""
+
+
+class Steps:
+    """One generator, as its loop sees it; every method runs on the loop.
+
+    Args:
+        port: Through which the steps go out.
+        make_step: Makes the call of a step, or of closing, from what it is to run; does not submit it.
+        start: Submits a step.
+        start_closing: Submits the call that closes the generator.
+        bound: Items in the buffer at most.
+        timeout: Seconds that the consumer waits for one item; None: no limit.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        make_step: Callable[[Port, Callable[[], None]], LoopCall],
+        start: Start,
+        start_closing: Start,
+        bound: int,
+        timeout: float | None,
+    ) -> None:
+        self._port, self._make_step = port, make_step
+        self._start, self._start_closing = start, start_closing
+        self._refill_at, self._timeout = bound // 2, timeout
+        self._context: Context = copy_context()
+        self._call: LoopCall | None = None
+        self._timers: list[_Cancellable] = []
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+        self.producer: Producer
+
+    def wake(self) -> None:
+        """Wake the consumer, from any thread."""
+        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+            self._port.loop.call_soon_threadsafe(self._changed.set)
+
+    async def more(self) -> bool:
+        """Wait until there is an item; return False at the end.
+
+        Raises:
+            OffloadTimeoutError: None came in time.
+            BaseException: What the generator raised.
+        """
+        producer, timer = self.producer, None
+        try:
+            while not producer.items:
+                if self._error is not None:
+                    self._raise()
+                if producer.ended and self._call is None:
+                    return False
+                self.refill()
+                self._changed.clear()
+                producer.wanted = True
+                if producer.items or (self._call is None and producer.ended) or self._error is not None:
+                    continue
+                if timer is None and self._timeout is not None:
+                    timer = self._port.loop.call_later(self._timeout, self.expire_item)
+                await self._changed.wait()
+        finally:
+            producer.wanted = False
+            if timer is not None:
+                timer.cancel()
+        self.refill()
+        return True
+
+    def refill(self) -> None:
+        """Submit the next step, if the buffer is half empty."""
+        producer = self.producer
+        over = producer.ended or producer.closing or self._error is not None
+        if self._call is None and not over and len(producer.items) <= self._refill_at:
+            self._submit(producer.run, self._start)
+
+    def expire_item(self) -> None:
+        """The consumer has waited for as long as it wants."""
+        if self._call is not None and self._timeout is not None:
+            self._call.expire(self._timeout)
+
+    async def aclose(self) -> None:
+        """End the generator; its `finally` runs in a worker thread.
+
+        Returns when that has happened, or at once if running calls are abandoned on cancelling. Being
+        cancelled does not end the wait.
+        """
+        producer = self.producer
+        producer.closing = True
+        cancelled: asyncio.CancelledError | None = None
+        if self._call is not None:
+            self._call.cancel()
+            cancelled = await self._wait()
+        if not producer.inside and producer.claim_closing():
+            self._close_generator()
+            cancelled = await self._wait() or cancelled
+        error, self._error = self._error, None
+        producer.items.clear()
+        try:
+            if cancelled is not None:
+                raise cancelled
+            if error is not None and not isinstance(error, asyncio.CancelledError):
+                raise error
+        finally:
+            del error, cancelled
+
+    def _close_generator(self) -> None:
+        run = self.producer.close
+        try:
+            self._submit(run, self._start_closing)
+        except RuntimeClosedError:
+            self._port = current_port()  # without a runtime by now
+            try:
+                self._submit(run, self._start_closing)
+            except RuntimeClosedError:  # the program ends
+                run()
+
+    async def _wait(self) -> asyncio.CancelledError | None:
+        """Wait for the call under way, whatever happens; return what cancelled the wait."""
+        cancelled = None
+        while self._call is not None:
+            self._changed.clear()
+            try:
+                await self._changed.wait()
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled
+
+    def _submit(self, run: Callable[[], None], start: Start) -> None:
+        call = self._make_step(self._port, run)
+        if not call.elsewhere:
+            call.context = self._context
+        self._call = call
+        try:
+            self._timers = start(call)
+        except BaseException:
+            self._call = None
+            raise
+        call.add_done_callback(self._ended)
+
+    def _ended(self, call: asyncio.Future[Any]) -> None:
+        """A step has ended, or is waited for no more; on the loop."""
+        assert isinstance(call, LoopCall)
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
+        self._call = None
+        if call.cancelled():
+            error: BaseException | None = call.error or asyncio.CancelledError()
+            error = None if self.producer.closing else error
+        else:
+            error = call.exception()
+        if error is not None:
+            self.producer.closing = True
+            self._error = error
+        self._changed.set()
+        del error, call
+
+    def _raise(self) -> None:
+        error, self._error = self._error, None
+        assert error is not None
+        self.producer.items.clear()
+        try:
+            raise error
+        finally:
+            del error
+
+
+def without_deadline(start: Start) -> Start:
+    """Return what submits a call that no deadline bounds: what has begun is to be ended."""
+
+    def start_unbounded(call: LoopCall) -> list[Any]:
+        if not scopes.ever_used or current_scope.get() is None:
+            return start(call)
+        token = current_scope.set(None)
+        try:
+            return start(call)
+        finally:
+            current_scope.reset(token)
+
+    return start_unbounded

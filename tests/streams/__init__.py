@@ -1,0 +1,1 @@
+"""Tests of offloaded generators, batches and pipes."""
