@@ -27,12 +27,15 @@ __all__ = [
     "Kind",
     "LimiterStatistics",
     "LoopDelay",
+    "PhaseReason",
+    "PhaseStatistics",
     "PolicyName",
     "Reason",
     "RunningCall",
     "ShieldReason",
     "ShieldStatistics",
     "Statistics",
+    "WaitSiteStatistics",
     "Where",
 ]
 
@@ -304,6 +307,59 @@ class ShieldStatistics:
     changes: int
 
 
+class PhaseReason(StrEnum):
+    """Whether calls are seen from within to wait."""
+
+    ON = "on"
+    """Some call site is known at which calls wait."""
+    READY = "ready"
+    """None is known yet."""
+    NO_TOOL_ID = "no_tool_id"
+    """All tool ids of `sys.monitoring` are taken by others."""
+    UNSUPPORTED = "unsupported"
+    """There is no `sys.monitoring`: CPython 3.11."""
+    OFF = "off"
+    """Switched off: `phases=False` or `HYBRIDRT_PHASES=0`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitSiteStatistics:
+    """A call site at which calls wait, and give their permit to compute to another call meanwhile.
+
+    Attributes:
+        function: Qualified name of the function that has it.
+        file: Its file.
+        line: And its line there; None if that is not known.
+        waits: Waits so far.
+        wait: Seconds of them.
+        quick: Calls from there that came back at once.
+    """
+
+    function: str
+    file: str
+    line: int | None
+    waits: int
+    wait: float
+    quick: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatistics:
+    """Permits for the computing phases of calls that wait in between; of the interpreter.
+
+    Attributes:
+        reason: Whether waits are seen from within, and if not, why.
+        sites: Where, the longest waits first; at most 256.
+        forgotten: Sites that were known once and did not wait any more.
+        in_line: Calls that have come back from a wait and want to go on.
+    """
+
+    reason: PhaseReason
+    sites: tuple[WaitSiteStatistics, ...] = ()
+    forgotten: int = 0
+    in_line: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
@@ -323,7 +379,8 @@ class Statistics:
         rejected: Calls refused by a full queue.
         abandoned: Calls whose caller left while they ran.
         abandoned_running: Those of them that still hold a thread.
-        overdrafts: Calls started beyond the limits, because for too long none of their kind had started.
+        overdrafts: Calls started beyond the limits, because for too long none of their kind had started, and
+            calls that went on without a permit after a wait.
         workers_lost: Threads that ended in the middle of a call, which failed with `WorkerLostError`. Others
             take their place when there are calls for them.
         beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
@@ -341,6 +398,7 @@ class Statistics:
             and before anything used it.
         shield: The switch interval; None where it is switched off, or there is no GIL.
         host: What the process may use of cores and memory.
+        phases: Where calls wait in between, and whether that is seen.
     """
 
     policy: str
@@ -371,6 +429,7 @@ class Statistics:
     anyio: LimiterStatistics | None = None
     shield: ShieldStatistics | None = None
     host: HostStatistics | None = None
+    phases: PhaseStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""
