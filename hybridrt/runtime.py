@@ -97,6 +97,9 @@ class Runtime:
         hooks: What to tell about calls and threads.
         measure: Whether calls are measured, without which nothing is governed but the switch
             interval; see `AdaptiveThreadPoolExecutor`.
+        measure: Whether calls are measured, without which nothing is governed but the switch interval and
+            anyio's threads; see `AdaptiveThreadPoolExecutor`.
+        phases: Whether calls that wait and compute by turns hold a permit in each phase; see there.
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class Runtime:
         idle_timeout: float = 10.0,
         hooks: Hooks | None = None,
         measure: bool = True,
+        phases: bool = True,
         isolate_initializer: Callable[..., object] | None = None,
         isolate_initargs: tuple[Any, ...] = (),
         isolate_context: Iterable[ContextVar[Any]] = (),
@@ -144,6 +148,7 @@ class Runtime:
             hooks=hooks,
             measure=measure,
             memory_max=memory_max,
+            phases=phases,
         )
         self._setup = make_setup(isolate_initializer, isolate_initargs, forwards=isolate_logging)
         self._variables = name_variables(isolate_context)

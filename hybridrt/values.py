@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Any, Literal
 
+from hybridrt.decisions import Decision, Reason
 from hybridrt.placements import Placement, PlacementStatistics, time_text
 
 __all__ = [
@@ -28,12 +29,15 @@ __all__ = [
     "Isolation",
     "Kind",
     "LoopDelay",
+    "PhaseReason",
+    "PhaseStatistics",
     "PolicyName",
     "Reason",
     "RunningCall",
     "ShieldReason",
     "ShieldStatistics",
     "Statistics",
+    "WaitSiteStatistics",
     "Where",
 ]
 
@@ -71,70 +75,6 @@ class GilClass(StrEnum):
     and no switch interval protects the loop from it."""
     WAITS = "waits"
     """Blocked for three tenths of its time or more."""
-
-
-class Reason(StrEnum):
-    """Why a pool has the size it has."""
-
-    START = "start"
-    """No window has been judged yet."""
-    DEMAND = "demand"
-    """Calls were queued and nothing forbade another thread."""
-    STALL = "stall"
-    """Calls were queued, all threads were blocked, and nothing completed."""
-    BETA_VETO = "beta_veto"
-    """Calls were queued, but the blocking ratio was at or below the threshold."""
-    SATURATED = "saturated"
-    """Calls were queued, but the GIL or the cores were already busy."""
-    HYSTERESIS = "hysteresis"
-    """Growth was due, but not yet often enough in a row, or the last one was a moment ago."""
-    MEMORY = "memory"
-    """Calls were queued, but the memory budget was nearly used up."""
-    PROBE = "probe"
-    """More or fewer threads are tried; they stay if throughput rises with more, or holds with fewer."""
-    KNEE = "knee"
-    """Calls were queued, but more threads would only wait for each other: measured throughput stood still."""
-    NO_DEMAND = "no_demand"
-    """Nothing was queued."""
-    AT_MAX = "at_max"
-    """Growth was due at `max_workers`."""
-    AT_MIN = "at_min"
-    """Shrinking was due at `min_workers`."""
-    HOLD = "hold"
-    """The size fits what was seen."""
-    SCALING = "scaling"
-    """`throughput`: more threads still moved more bytes."""
-    SETTLED = "settled"
-    """`throughput`: one more thread moved no more bytes, so the size stays for a while."""
-    EXPLORING = "exploring"
-    """`throughput`: one thread fewer or more is tried."""
-    POLICY = "policy"
-    """A policy of the user's own decided it."""
-    POLICY_ERROR = "policy_error"
-    """A policy of the user's own raised or returned no state; the size stays, and it is asked no more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """One sizing decision.
-
-    Attributes:
-        at: Seconds since the executor was made.
-        workers: The size decided: waiting calls at once (`demand`) or threads (`paper`).
-        previous: The size before.
-        reason: Why.
-        beta: The blocking ratio the policy worked with, or None before the first sample.
-        queued: Calls queued at that moment, over all lanes.
-        running: Calls running at that moment.
-    """
-
-    at: float
-    workers: int
-    previous: int
-    reason: Reason
-    beta: float | None
-    queued: int
-    running: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -336,6 +276,59 @@ class ShieldStatistics:
     changes: int
 
 
+class PhaseReason(StrEnum):
+    """Whether calls are seen from within to wait."""
+
+    ON = "on"
+    """Some call site is known at which calls wait."""
+    READY = "ready"
+    """None is known yet."""
+    NO_TOOL_ID = "no_tool_id"
+    """All tool ids of `sys.monitoring` are taken by others."""
+    UNSUPPORTED = "unsupported"
+    """There is no `sys.monitoring`: CPython 3.11."""
+    OFF = "off"
+    """Switched off: `phases=False` or `HYBRIDRT_PHASES=0`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitSiteStatistics:
+    """A call site at which calls wait, and give their permit to compute to another call meanwhile.
+
+    Attributes:
+        function: Qualified name of the function that has it.
+        file: Its file.
+        line: And its line there; None if that is not known.
+        waits: Waits so far.
+        wait: Seconds of them.
+        quick: Calls from there that came back at once.
+    """
+
+    function: str
+    file: str
+    line: int | None
+    waits: int
+    wait: float
+    quick: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseStatistics:
+    """Permits for the computing phases of calls that wait in between; of the interpreter.
+
+    Attributes:
+        reason: Whether waits are seen from within, and if not, why.
+        sites: Where, the longest waits first; at most 256.
+        forgotten: Sites that were known once and did not wait any more.
+        in_line: Calls that have come back from a wait and want to go on.
+    """
+
+    reason: PhaseReason
+    sites: tuple[WaitSiteStatistics, ...] = ()
+    forgotten: int = 0
+    in_line: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
     """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
@@ -355,7 +348,8 @@ class Statistics:
         rejected: Calls refused by a full queue.
         abandoned: Calls whose caller left while they ran.
         abandoned_running: Those of them that still hold a thread.
-        overdrafts: Calls started beyond the limits, because for too long none of their kind had started.
+        overdrafts: Calls started beyond the limits, because for too long none of their kind had started, and
+            calls that went on without a permit after a wait.
         workers_lost: Threads that ended in the middle of a call, which failed with `WorkerLostError`. Others
             take their place when there are calls for them.
         beta: Raw blocking ratio over all finished calls, 1 - cpu/wall; None before the first.
@@ -374,6 +368,7 @@ class Statistics:
             program has loaded anyio's backend.
         shield: The switch interval; None where it is switched off, or there is no GIL.
         host: What the process may use of cores and memory.
+        phases: Where calls wait in between, and whether that is seen.
     """
 
     policy: str
@@ -405,6 +400,7 @@ class Statistics:
     anyio: AnyioStatistics | None = None
     shield: ShieldStatistics | None = None
     host: HostStatistics | None = None
+    phases: PhaseStatistics | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the same as nested dicts, tuples and numbers, ready for `json.dumps`."""

@@ -19,6 +19,7 @@ ORDER = (
     "errors",
     "arguments",
     "placements",
+    "decisions",
     "values",
     "clock",
     "measure",

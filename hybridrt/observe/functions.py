@@ -31,6 +31,7 @@ from hybridrt.values import FunctionStatistics, Kind
 
 __all__ = [
     "LONG_NS",
+    "PHASE_NS",
     "SETTLED",
     "SLEEPS_NS",
     "Copied",
@@ -80,6 +81,14 @@ SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
+PHASE_NS = 200_000
+"""CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
+tenth of a millisecond. Not measured."""
+UNSEEN_NS = 1_000_000
+"""Time of calls without CPU, from which it is worth a look where they wait, if it is most of their time."""
+_MISSES, _GATE_AGAIN = 16, 1024
+"""Permits that were taken from calls which waited unseen, each counted twice and less the waits that were
+seen, from which a function gets none for its phases, and the calls for which that holds. Not measured."""
 _SEEN_ENOUGH = 4
 """Running calls seen to wait, and none to compute, until the rest of a function may start."""
 
@@ -90,8 +99,10 @@ class Profile:
     __slots__ = (
         "alone_at", "alone_patience", "batch", "blocked_calls", "blocked_low", "blocked_previous",
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
-        "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gil", "key", "kind",
-        "name", "native", "overlap", "owner", "parallel", "parallel_sums", "patience", "queue_wait_ns",
+        "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gate_at", "gated", "gil",
+        "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
+        "owner", "parallel", "parallel_sums", "patience", "puzzling",
+        "queue_wait_ns",
         "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns",
         "wall_before", "wall_ns", "was_still",
     )  # fmt: skip
@@ -104,6 +115,19 @@ class Profile:
         self.owner: object = None
         """Where it is kept; None once it was dropped."""
         self.kind = Kind.UNKNOWN
+        self.gated = False
+        """It waits and computes by turns, so that each phase is worth a permit of its own."""
+        self.marks = False
+        """Its calls have shown from within where they wait: at a known site, or by `blocking()`."""
+        self.puzzling = False
+        """It waits and computes by turns, or may do so, and it is not known where it waits."""
+        self.opens = False
+        """The first phase of a call is worth a permit, too,"""
+        self.opening_ns = 0
+        """for this is about the CPU time until a call says for the first time that it waits."""
+        self.misses = self.gate_at = 0
+        """Permits taken from calls that waited where nobody knew it, less the waits that were seen, and the
+        calls after which phases are tried again if there were too many."""
         self.calls = self.failed = 0
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
         self.batch = 1
@@ -211,11 +235,29 @@ class Profile:
             self._try_overlap(before, calls, min(wall_mean, self.served_ns or wall_mean), cpu_mean, ended_ns)
         elif not ended_ns and self.kind is Kind.WAITING and self._waits_by_trial():
             self.kind, self.wait_mean_ns = Kind.SHORT, 0
+        self._tell_phases(cpu_mean, wall_mean)
         self.ended_ns = ended_ns
         self.settled = self.settled + 1 if self.kind is before else 0
         self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= SETTLED)
         short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
+
+    def _tell_phases(self, cpu_mean: float, wall_mean: float) -> None:
+        """Tell whether the function waits and computes by turns, so that its phases are worth permits."""
+        computes = self.kind is Kind.WAITING and self.cpu_mean_ns >= PHASE_NS
+        unseen = wall_mean - cpu_mean >= UNSEEN_NS and 2 * cpu_mean < wall_mean
+        self.puzzling = not self.marks and (computes or unseen)
+        self.gated = computes and self.marks and not self._misses()
+        self.opens = self.gated and self.opening_ns >= PHASE_NS
+
+    def _misses(self) -> bool:
+        """Tell whether its calls wait where that cannot be told from within, so that permits do harm."""
+        if self.misses < _MISSES:
+            return False
+        if self.calls >= self.gate_at:
+            tried, self.gate_at = self.gate_at, self.calls + _GATE_AGAIN
+            self.misses = _MISSES - 2 if tried else self.misses
+        return self.misses >= _MISSES
 
     def _weigh(self, calls: int, cpu_mean: float, wall_mean: float) -> Kind:
         """Estimate the intrinsic wait, and return the kind that follows."""
@@ -333,6 +375,19 @@ class Profile:
         self.computed_calls += 1
         if self.kind in (Kind.UNKNOWN, Kind.SHORT):
             self.kind = Kind.LONG
+
+    def said_waiting(self, opening_ns: int) -> None:
+        """A running call is about to wait, and has said so; once a call.
+
+        Args:
+            opening_ns: CPU time of the call so far.
+        """
+        self.opening_ns = max(opening_ns, self.opening_ns - self.opening_ns // 16)
+        self.was_still = self.marks = True
+        self.misses = max(0, self.misses - 1)
+        self.seen_waiting += 1
+        if self.puzzling:
+            self.puzzling, self.gated = False, self.kind is Kind.WAITING
 
     @property
     def leaves_gil(self) -> bool:

@@ -115,6 +115,9 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             of submission, those that compute like any other, no class is learned, and none goes to an
             isolate over the loop. The same for all with `HYBRIDRT_MEASURE=0` in the environment when the
             executor is made.
+        phases: Whether calls that wait and compute by turns hold a permit in each phase, where waits can be
+            seen (CPython 3.12 and later; it takes a tool id of `sys.monitoring`). Off too with
+            `HYBRIDRT_PHASES=0` in the environment when the executor is made.
         memory_max: Bytes of memory that this process and its isolates may use, until the executor is shut
             down; the least of all executors counts for all. Lowers `max_workers` to one thread per 4 MiB, but
             not below four. From nine tenths of it in use on, the `demand` policy adds no thread; isolates get
@@ -142,6 +145,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         hooks: Hooks | None = None,
         measure: bool = True,
         memory_max: int | None = None,
+        phases: bool = True,
     ) -> None:
         check_count("min_workers", min_workers, least=0)
         if max_workers is not None and not isinstance(max_workers, int):
@@ -159,6 +163,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         check_count("queue_max", queue_max, least=1, optional=True)
         check_seconds("idle_timeout", idle_timeout)
         check_flag("measure", measure)
+        check_flag("phases", phases)
         check_count("memory_max", memory_max, least=1, unit="bytes", optional=True)
         max_workers = _highest(max_workers, min_workers, memory_max)
         measures = measure and os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
@@ -194,6 +199,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             hooks=HookRunner(hooks),
             measures=measures,
             memory_max=memory_max,
+            phases=phases and measures and os.environ.get("HYBRIDRT_PHASES", "1") != "0",
         )
         self._finalizer = weakref.finalize(self, _drain_orphan, self._pool)
         self._finalizer.atexit = False

@@ -62,6 +62,8 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
     hired = dispatch_locked(pool)
     for starved in tuple(pool.interpreter.starved):
         hired += dispatch_locked(starved)
+    if pool.interpreter.permits.left:
+        pool.interpreter.permits.hand_on()
     return hired
 
 

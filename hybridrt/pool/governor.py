@@ -33,6 +33,8 @@ from hybridrt.pool.native import NativeWork
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, note_native, sample_pool
 from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.shield import Shield
+from hybridrt.pool.site_events import SiteEvents
+from hybridrt.pool.site_finder import SiteFinder
 from hybridrt.pool.state import Call, SharedBudget, Worker
 from hybridrt.pool.thrift import Thrift
 
@@ -76,9 +78,12 @@ class Governor:
     Args:
         interpreter: Whose pools to govern.
         shield: Of the same interpreter.
+        sites: Where its calls wait; others in tests.
     """
 
-    def __init__(self, interpreter: SharedBudget, shield: Shield) -> None:
+    def __init__(self, interpreter: SharedBudget, shield: Shield, sites: SiteEvents | None = None) -> None:
+        self._sites = SiteEvents() if sites is None else sites
+        self._finder = SiteFinder(self._sites)
         self.interpreter = interpreter
         self.shield = shield
         self.error: str | None = None
@@ -232,6 +237,7 @@ class Governor:
         """Start what may start, in all pools."""
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
+            self.interpreter.permits.hand_on()
             hired = [worker for pool in pools for worker in dispatch_locked(pool)]
         start(hired)
 
@@ -269,12 +275,12 @@ class Governor:
     def _stretch(self, nap: int) -> int:
         """Return a nap that is long enough for the governor's share of a core, within bounds."""
         least = self._thrift.least_nap_ns
-        if least <= nap:
+        if least <= nap or self._finder.is_looking:
             return nap
         # 1. A dispatch, with the lock, notes that its pool lacks a permit, and rings if we doze.
         # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
         with patiently(self.interpreter.lock):
-            self.dozes = least > REST_NS and not (self._learns or self.interpreter.starved)
+            self.dozes = least > REST_NS and not (self._learns or self.interpreter.lacks_permit())
         most = LATE_NS if not self.dozes else SPARE_NS if self._queued else QUIET_NS
         return max(nap, min(least, most))
 
@@ -301,6 +307,7 @@ class Governor:
         cores = self._look_at_host(look)
         with patiently(self.interpreter.lock):
             pools = list(self.interpreter.pools)
+            self.interpreter.permits.hand_on()
             self._measure(look)
             changed = cores != self.interpreter.cores
             if changed:
@@ -320,7 +327,7 @@ class Governor:
             active = any(pool.is_active() for pool in pools)
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)
-            longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.starved else REST_NS
+            longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.lacks_permit() else REST_NS
             self._learns = any(is_to_be_learned(profile) for profile in look.holders)
         self._was_prompt = prompt
         if not active:
@@ -332,13 +339,22 @@ class Governor:
             call.refuse(error)
         for worker in look.holding:
             worker.release(quick=True)
+        for where in look.standing:
+            self._sites.learn(*where)
+        self._finder.step(
+            now_ns,
+            pools,
+            steady=look.steady,
+            interval_ns=look.switch_interval,
+            native=4 * look.native >= look.process_cpu > 0,
+        )
         self.shield.step(
             now_ns,
             pools,
             gil_taken=active and slept and not prompt,
             brief=look.brief and not self._queued,
         )
-        return self._nap(active, resting, TICK_NS if changed or hired else longest)
+        return self._nap(active, resting, TICK_NS if changed or hired or self._finder.is_looking else longest)
 
     def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Look:
         return Look(

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from hybridrt.pool.governing import exchange_permit
-from hybridrt.pool.permits import NONE
+from hybridrt.pool.phases import computes_between_waits, enter, leave
 from hybridrt.pool.worker import current_worker
 
 __all__ = ["blocking", "check_cancelled"]
@@ -33,9 +32,11 @@ def check_cancelled() -> None:
 def blocking() -> AbstractContextManager[None]:
     """Say "I wait now" inside offloaded code: the permit to compute goes to another call at once.
 
-    The runtime finds out by itself within some milliseconds; this tells it earlier. Leaving the
-    block takes the permit back without ever waiting for it. Does nothing outside of an offloaded
-    call, and nothing in an isolate, which has no permit.
+    The runtime finds out by itself where calls wait; this tells it on every version of Python, and for
+    waits that are no call, as `with lock:`. Leaving the block asks for a permit again and waits for its
+    turn, ahead of the calls that are queued: for a second at most, and for a tenth of one in which no
+    call gives a permit back; then the call goes on anyway, which counts as an overdraft. Does nothing
+    outside of an offloaded call, and nothing in an isolate, which has no permit.
     """
     return _blocking()
 
@@ -47,8 +48,10 @@ def _blocking() -> Iterator[None]:
     if worker is None or call is None:
         yield
         return
-    permit = exchange_permit(worker, NONE)
+    permit = worker.permit
+    leave(worker, call)
     try:
         yield
     finally:
-        exchange_permit(worker, permit)
+        if permit or computes_between_waits(call.profile):
+            enter(worker, call, permit)

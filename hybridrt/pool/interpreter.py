@@ -9,6 +9,7 @@ from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
+from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.state import SharedBudget
 
 __all__ = ["Interpreter", "shared"]
@@ -26,6 +27,7 @@ class Interpreter(SharedBudget):
 
     governor: Governor
     shield: Shield
+    phases: SiteEvents
 
     def __init__(
         self,
@@ -37,13 +39,15 @@ class Interpreter(SharedBudget):
     ) -> None:
         super().__init__(clock, gil=gil, cores=cores)
         self.shield = Shield(self, switch)
+        self.phases = SiteEvents()
         self.start_clean()
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""
         super().start_clean()
         self.shield.start_clean()
-        self.governor = Governor(self, self.shield)
+        self.phases.start_clean()
+        self.governor = Governor(self, self.shield, self.phases)
         for pool in list(self.pools):
             pool.start_clean()
 

@@ -5,16 +5,20 @@ wait. So one long call may compute, and one short call beside it, that a millise
 not wait for a second of it. Calls that leave the GIL free are limited by the cores. Without a GIL
 the cores limit all of them.
 
-A call that has started never waits for a permit: running code cannot be paused. A call that begins
-to compute just takes one, so that the count may stand above its limit until somebody ends. The
-interpreter's lock protects the counts.
+A call that has started holds its permit while it computes. One that comes back from a wait stands in a
+line for the next (see `phases`), and whoever gives a permit back hands it to the first there at once; so
+calls that come back go before new ones. `_IN_A_ROW` of them, then a queued call has its turn if it lacks
+one. A call that was only seen to compute just takes a permit, so that the count may stand above its limit
+until somebody ends. The interpreter's lock protects the counts and the lines.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from enum import IntEnum
+from typing import Any, Protocol
 
-__all__ = ["FREE", "LONG", "NONE", "SHORT", "Permit", "Permits"]
+__all__ = ["FREE", "LONG", "NONE", "SHORT", "Asking", "Permit", "Permits"]
 
 
 class Permit(IntEnum):
@@ -30,6 +34,18 @@ NONE: int = Permit.NONE
 SHORT: int = Permit.SHORT
 LONG: int = Permit.LONG
 FREE: int = Permit.FREE
+_IN_A_ROW = 4
+"""Permits that go to calls that come back, until one is left for a call that is queued. Not measured."""
+
+
+class Asking(Protocol):
+    """A call that waits for a permit to go on."""
+
+    gil_share: float | None
+
+    def granted_locked(self, permit: int) -> bool:
+        """Go on with the permit; return False if the call is over and needs none."""
+        ...
 
 
 class Permits:
@@ -40,7 +56,18 @@ class Permits:
         cores: Usable cores.
     """
 
-    __slots__ = ("capacity", "cores", "held", "lifted", "moves")
+    __slots__ = (
+        "capacity",
+        "cores",
+        "held",
+        "in_a_row",
+        "left",
+        "lifted",
+        "lines",
+        "moves",
+        "queued",
+        "waits",
+    )
 
     def __init__(self, *, gil: bool, cores: int) -> None:
         self.set_cores(cores, gil=gil)
@@ -58,6 +85,15 @@ class Permits:
         """Permits given back so far; it stands still when nobody gets on."""
         self.lifted = False
         """True once the governor failed: nobody would ever hand a permit over, so none is asked for."""
+        self.lines: tuple[deque[Asking], ...] = tuple(deque[Asking]() for _ in range(4))
+        """Calls that came back from a wait, by the permit that they ask for; the first goes first."""
+        self.waits = 0
+        """Length of all lines."""
+        self.in_a_row = 0
+        self.left = False
+        """A permit was left for a queued call; what such calls do not take is handed on."""
+        self.queued: dict[Any, None] = {}
+        """Pools with queued calls that lack a permit; the interpreter's own."""
 
     @property
     def computing(self) -> int:
@@ -90,13 +126,48 @@ class Permits:
         self.held[permit] += 1
 
     def give_back(self, permit: int) -> None:
-        """Give a permit back."""
+        """Give a permit back, to the first in the line if there is one."""
         self.held[permit] -= 1
         self.moves += 1
+        if self.waits:
+            if self.queued and self.in_a_row >= _IN_A_ROW and not self.lifted:
+                self.in_a_row, self.left = 0, True
+            else:
+                self.hand_on()
 
     def exchange(self, old: int, new: int) -> None:
         """Give `old` back and take `new`, whatever the room; NONE stands for no permit."""
-        if old:
-            self.give_back(old)
         if new:
             self.take(new)
+        if old:
+            self.give_back(old)
+
+    def has_room_to_return(self, permit: int, gil_share: float | None) -> bool:
+        """Return True if a call that comes back may go on at once: there is room and none waits before it."""
+        if self.lines[permit] and not self.lifted:
+            return False
+        return self.has_room_for_free(gil_share) if permit == FREE else self.has_room(permit)
+
+    def ask(self, permit: int, asking: Asking) -> None:
+        """Put a call that comes back into the line."""
+        self.lines[permit].append(asking)
+        self.waits += 1
+
+    def withdraw(self, permit: int, asking: Asking) -> None:
+        """Take a call out of the line."""
+        self.lines[permit].remove(asking)
+        self.waits -= 1
+
+    def hand_on(self) -> None:
+        """Let those go on in the lines for whom there is room."""
+        self.left = False
+        for permit in (SHORT, FREE, LONG):
+            line = self.lines[permit]
+            while line and self._has_room_for(permit, line[0]):
+                self.waits -= 1
+                if line.popleft().granted_locked(permit):
+                    self.in_a_row += 1
+                    self.held[permit] += 1
+
+    def _has_room_for(self, permit: int, asking: Asking) -> bool:
+        return self.has_room_for_free(asking.gil_share) if permit == FREE else self.has_room(permit)

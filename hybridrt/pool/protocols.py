@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from hybridrt.observe.functions import Profile
 from hybridrt.placements import PlacementStatistics
-from hybridrt.values import BatchStatistics, ShieldStatistics
+from hybridrt.values import BatchStatistics, PhaseStatistics, ShieldStatistics
 
-__all__ = ["Batching", "Governing", "Placed", "Shielding"]
+__all__ = ["Batching", "Governing", "Phasing", "Placed", "Shielding"]
 
 
 class Placed(Protocol):
@@ -48,6 +48,23 @@ class Governing(Protocol):
 
     def keep_looking(self) -> None:
         """Look at the host although no call is queued or runs."""
+        ...
+
+
+class Phasing(Protocol):
+    """Who tells a call's waits from within; see `site_events`."""
+
+    @property
+    def sees_waits(self) -> bool:
+        """Whether waits of calls can be told from within."""
+        ...
+
+    def rest(self) -> None:
+        """Forget all that was learned; the last executor is over."""
+        ...
+
+    def statistics(self) -> PhaseStatistics:
+        """Return what there is to tell."""
         ...
 
 

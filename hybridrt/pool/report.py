@@ -9,7 +9,14 @@ from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.protocols import Batching, Placed
 from hybridrt.pool.state import Call, Pool, Worker
-from hybridrt.values import FunctionStatistics, HostStatistics, RunningCall, Statistics
+from hybridrt.values import (
+    FunctionStatistics,
+    HostStatistics,
+    PhaseReason,
+    PhaseStatistics,
+    RunningCall,
+    Statistics,
+)
 
 __all__ = ["pool_statistics"]
 
@@ -24,6 +31,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         figures = _figures_locked(pool)
         copies = pool.profiles.copy_locked()
         batched = dict(pool.batched)
+        in_line = pool.interpreter.permits.waits
         placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
         running = [_run_locked(stint, call) for stint in pool.crew.workers for call in stint.calls()]
     calls = [_running(now, *run) for run in running]
@@ -33,6 +41,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         running=tuple(sorted(calls, key=lambda call: -call.age)),
         abandoned_running=sum(call.abandoned for call in calls),
         functions=tuple(sorted(functions, key=lambda function: -function.cpu)),
+        phases=_phases(pool, in_line),
         **figures,
     )
 
@@ -72,6 +81,12 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
             memory_share=interpreter.memory.share,
         ),
     }
+
+
+def _phases(pool: Pool, in_line: int) -> PhaseStatistics:
+    if not pool.phases:
+        return PhaseStatistics(reason=PhaseReason.OFF, in_line=in_line)
+    return replace(pool.interpreter.phases.statistics(), in_line=in_line)
 
 
 def _functions(

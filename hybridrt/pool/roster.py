@@ -107,6 +107,7 @@ def gone(pool: Pool) -> None:
         ending.bell.put(None)
     if last:
         pool.shield.rest()
+        pool.interpreter.rest_if_over()
     for waiter in waiters:
         waiter()
 

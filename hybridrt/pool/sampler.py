@@ -65,6 +65,8 @@ class Look:
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
             the lock; filled in.
+        standing: Calls that waited where it could not be told from within, and had a permit that was taken
+            from them; with the CPU time of their threads; filled in.
         plans: Of functions met in this step: the age for the first look, and whether to glance before it.
     """
 
@@ -83,6 +85,7 @@ class Look:
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
+    standing: list[tuple[Worker, Call, int | None]] = field(default_factory=list)
     plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -91,13 +94,15 @@ class Sample:
     """What was seen last of the call that a worker runs; knows the call by its start alone.
 
     Attributes:
-        started_ns: Which call it is about.
+        started_ns: Which call it is about, or which phase of it: when that began.
+        call_ns: When the call itself started.
         next_ns: When to look again.
         glances: Until the first look every step sees whether the call has computed ever since it started.
         looked: There was a first look; what follows means something from then on.
     """
 
     started_ns: int = -1
+    call_ns: int = -1
     next_ns: int = 0
     glances: bool = False
     looked: bool = False
@@ -112,7 +117,7 @@ class Sample:
 
     def open(self, start_ns: int, cpu_start_ns: int) -> None:
         """Begin with the first look at a call: nothing was seen of it yet."""
-        self.looked, self.glances, self.judged = True, False, False
+        self.looked, self.glances = True, False
         self.at_ns = self.moved_ns = start_ns
         self.cpu_ns = self.cpu_start_ns = cpu_start_ns
         self.still, self.ins, self.gap_ns = 0, None, FIRST_LOOK_NS
@@ -125,17 +130,21 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
         call = worker.call
         if call is None or worker.probe is None:
             continue
-        profile = call.profile
+        profile, phase, begun_ns = call.profile, worker.phase, call.started_ns
+        if phase is not None:
+            if phase.asking is not None:
+                continue
+            begun_ns = max(begun_ns, phase.begun_ns)
         if worker.permit:
             look.holders.add(profile)
         if profile.batch < BRIEF_BATCH:
             look.brief = False
         sample = worker.sample
-        if sample is None or sample.started_ns != call.started_ns:
-            first_look, glances = _plan(profile, look)
-            if not glances and now - call.started_ns < first_look:
+        if sample is None or sample.started_ns != begun_ns:
+            first_look, glances = _plan(worker, profile, look)
+            if not glances and now - begun_ns < first_look:
                 continue  # the common case: one of many that sleep
-            sample = _meet(worker, call, look)
+            sample = _meet(worker, call, begun_ns, look)
         if now >= sample.next_ns:
             changed |= _look_when_due(worker, call, sample, look, hired)
         elif sample.glances:
@@ -143,18 +152,22 @@ def sample_pool(pool: Pool, look: Look, hired: list[Worker]) -> bool:
     return changed
 
 
-def _meet(worker: Worker, call: Call, look: Look) -> Sample:
+def _meet(worker: Worker, call: Call, begun_ns: int, look: Look) -> Sample:
     """Begin to follow a call that was not seen before; they are thousands a second, so this does little."""
     sample: Sample | None = worker.sample
     if sample is None:
         sample = worker.sample = Sample()
-    first_look, sample.glances = _plan(call.profile, look)
-    sample.started_ns, sample.looked = call.started_ns, False
-    sample.next_ns = min(call.started_ns + first_look, look.now + SETTLED_GAP_NS)
+    first_look, sample.glances = _plan(worker, call.profile, look)
+    sample.started_ns, sample.looked = begun_ns, False
+    if sample.call_ns != call.started_ns:
+        sample.call_ns, sample.judged = call.started_ns, False
+    sample.next_ns = min(begun_ns + first_look, look.now + SETTLED_GAP_NS)
     return sample
 
 
-def _plan(profile: Profile, look: Look) -> tuple[int, bool]:
+def _plan(worker: Worker, profile: Profile, look: Look) -> tuple[int, bool]:
+    if worker.permit and profile.gated:  # others wait for its permit
+        return FIRST_LOOK_NS, True
     plan = look.plans.get(profile)
     if plan is None:
         plan = look.plans[profile] = _first_look(profile), not profile.sleeps
@@ -164,11 +177,13 @@ def _plan(profile: Profile, look: Look) -> tuple[int, bool]:
 def _look_when_due(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> bool:
     """Look at a call, unless its function is known to take its time; return whether a permit moved."""
     if not sample.looked:
-        due_ns = call.started_ns + _plan(call.profile, look)[0]
+        due_ns = sample.started_ns + _plan(worker, call.profile, look)[0]
         if look.now < due_ns:  # the function may have become another kind since
             sample.next_ns = min(due_ns, look.now + SETTLED_GAP_NS)
             return False
-        sample.open(call.started_ns, worker.cpu_start_ns)
+        phase = worker.phase
+        back = phase is not None and phase.begun_ns > call.started_ns
+        sample.open(sample.started_ns, phase.cpu_ns if back and phase else worker.cpu_start_ns)
         hired += reclaim_batch_locked(worker)
         if worker.held:
             look.holding.append(worker)
@@ -247,7 +262,7 @@ def _look_at(worker: Worker, call: Call, sample: Sample, look: Look, hired: list
     verdict, reading = _judge(worker, sample, look, matters=matters)
     before = worker.permit
     if verdict is Verdict.WAITS:
-        _waits(worker, call, sample, hired)
+        _waits(worker, call, sample, look, hired)
     elif verdict is Verdict.COMPUTES:
         _computes(worker, call, sample, reading, look, hired)
     settled = worker.permit == before and not call.unjudged and (verdict is not Verdict.UNSURE or not matters)
@@ -344,11 +359,14 @@ def _schedule_ins(worker: Worker, sample: Sample, look: Look, *, matters: bool) 
     return 0
 
 
-def _waits(worker: Worker, call: Call, sample: Sample, hired: list[Worker]) -> None:
+def _waits(worker: Worker, call: Call, sample: Sample, look: Look, hired: list[Worker]) -> None:
     known = call.profile.kind, call.unjudged
     call.profile.saw_waiting(first=not sample.judged)
     sample.judged = True
     call.judged_locked()
+    if worker.permit != NONE:
+        call.profile.misses += 2
+        look.standing.append((worker, call, sample.cpu_ns))
     hired += _act_locked(worker, call, NONE, known)
 
 

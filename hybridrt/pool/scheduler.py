@@ -212,7 +212,10 @@ def take_locked(pool: Pool) -> Call | None:
         call: Call | None = pool.resolve_lane.popitem(last=False)[0]
     elif pool.busy < pool.limits.highest:
         running = pool.busy - pool.deserted
-        call = pool.admission.take(pool.sizing.state.workers, running, pool.waiting)
+        size = pool.sizing.state.workers
+        # Calls in line for a permit do not wait any more, and do not compute yet.
+        in_line = min(size, pool.interpreter.permits.waits)
+        call = pool.admission.take(size, running, pool.waiting - in_line)
         if call is None:
             return None
     else:
@@ -343,6 +346,8 @@ def dispatch_others_locked(pool: Pool, last: Pool | None = None) -> list[Worker]
             starved.pop(pool, None)
             if stopping(pool):
                 dismiss_idle(pool)
+    if pool.interpreter.permits.left:
+        pool.interpreter.permits.hand_on()
     return hired
 
 

@@ -42,7 +42,8 @@ from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.interpreter_exit import Ending
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.permits import NONE, Permits
-from hybridrt.pool.protocols import Batching, Governing, Placed, Shielding
+from hybridrt.pool.phase import Phase
+from hybridrt.pool.protocols import Batching, Governing, Phasing, Placed, Shielding
 from hybridrt.pool.reprs import show_call, show_pool, show_worker
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.tally import Tally
@@ -166,8 +167,10 @@ class Worker:
         bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
         batch: The calls of the stint that have not been claimed yet.
         held: Calls of the batch that have ended and are to be delivered together.
+        nested_wall_ns: Time within its call that belongs to others, or was spent in line for a permit.
         outer: Calls that wait for `call`, which the thread runs for them; the innermost first.
         cpu_start_ns: The thread's CPU time when its call began.
+        phase: Of a call that has come back from a wait: what its computing phase is; None before the first.
         probe: The thread's clocks, readable from outside; None before the thread runs.
         sample: What the governor saw last; its own.
         thread: It may not have started.
@@ -175,7 +178,8 @@ class Worker:
 
     __slots__ = (
         "__weakref__", "asleep", "awaited", "batch", "bell", "call", "cpu_start_ns", "deserted", "held",
-        "outer", "permit", "pool", "probe", "resolves", "sample", "serving", "thread", "waits",
+        "nested_wall_ns", "outer", "permit", "phase", "pool", "probe", "resolves", "sample", "serving",
+        "thread", "waits",
     )  # fmt: skip
 
     thread: Thread
@@ -184,6 +188,7 @@ class Worker:
         self.pool = pool
         self.serving = self.waits = self.resolves = self.deserted = False
         self.permit = NONE
+        self.phase: Phase | None = None
         self.call: Call | None = None
         self.bell: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
@@ -191,7 +196,7 @@ class Worker:
         self.outer: tuple[Call, ...] = ()
         self.asleep = False
         self.awaited = True
-        self.cpu_start_ns = 0
+        self.cpu_start_ns = self.nested_wall_ns = 0
         self.probe: ThreadProbe | None = None
         self.sample: Any = None
 
@@ -361,6 +366,7 @@ class Pool:
         hooks: What to tell about calls and threads.
         measures: Whether workers read their clocks.
         memory_max: Bytes that the process may use while the pool is there; None for what the host allows.
+        phases: Whether calls give their permit back where they wait, and ask for one when they come back.
     """
 
     def __init__(
@@ -376,7 +382,9 @@ class Pool:
         hooks: Watcher,
         measures: bool = True,
         memory_max: int | None = None,
+        phases: bool = True,
     ) -> None:
+        self.phases = phases
         self.interpreter = interpreter
         self.admission = admission
         self.policy = policy
@@ -475,6 +483,7 @@ class SharedBudget:
 
     governor: Governing
     shield: Shielding
+    phases: Phasing
 
     def __init__(
         self,
@@ -531,6 +540,15 @@ class SharedBudget:
         for pool in self.pools:
             pool.set_cores_locked(cores, self.permits.capacity)
 
+    def lacks_permit(self) -> bool:
+        """Return True if a call waits for a permit, to start or to go on."""
+        return bool(self.starved or self.permits.waits)
+
+    def rest_if_over(self) -> None:
+        """Forget where calls wait once no pool takes calls any more; without the lock."""
+        if all(pool.draining and not pool.crew.workers for pool in self.all_pools()):
+            self.phases.rest()
+
     def all_pools(self) -> list[Pool]:
         """Return the pools there are; to be called without the lock."""
         with patiently(self.lock):
@@ -542,6 +560,7 @@ class SharedBudget:
         self.permits.forget()
         self.starved: dict[Pool, None] = {}
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
+        self.permits.queued = self.starved
         self.gil_load = GilLoad(switch_interval_ns())
         self.kept = Kept()
         """For how long calls had no core lately, beyond what the kernel tells of each thread."""

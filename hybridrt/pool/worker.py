@@ -34,6 +34,7 @@ from hybridrt.observe.functions import BATCH_NS
 from hybridrt.pool.closing import break_down, helped_lost, worker_left
 from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.phases import begin as begin_phase
 from hybridrt.pool.roster import dismisses, gone, may_leave
 from hybridrt.pool.scheduler import (
     Batch,
@@ -64,11 +65,11 @@ class WorkerThread(Worker):
         name: Of the thread.
     """
 
-    __slots__ = ("nested_cpu_ns", "nested_wall_ns")
+    __slots__ = ("nested_cpu_ns",)
 
     def __init__(self, pool: Pool, name: str) -> None:
         super().__init__(pool)
-        self.nested_wall_ns = self.nested_cpu_ns = 0
+        self.nested_cpu_ns = 0
         self.thread = make_thread(self._run, name)
 
     @property
@@ -321,11 +322,16 @@ class WorkerThread(Worker):
         """Run the function and note what it returned or raised, and what it cost."""
         wall, cpu = self.pool.crew.wall_ns, self.pool.crew.cpu_ns
         outer, outer_cpu_start = self.call, self.cpu_start_ns
-        self.nested_wall_ns = self.nested_cpu_ns = 0
+        self.nested_cpu_ns = 0
         fn, context = call.fn, call.context
         assert fn is not None
         profile = call.profile
         asked = self.pool.measures and not profile.calls & profile.detail_mask
+        if profile.opens and not self.permit:
+            begin_phase(self, call)
+        if asked and self.phase is not None:
+            self.phase.blocks = 0
+        self.nested_wall_ns = 0
         delay_start, blocks_start = (self._run_delay(), blocks()) if asked else (0, None)
         if self.pool.shield.armed and self.permit:
             self.pool.shield.begins(profile)
@@ -342,10 +348,15 @@ class WorkerThread(Worker):
         except BaseException as error:
             call.error = error
         call.wall_ns = wall() - started - self.nested_wall_ns
-        call.cpu_ns = cpu() - cpu_start - self.nested_cpu_ns
+        cpu_end = cpu()
+        call.cpu_ns = cpu_end - cpu_start - self.nested_cpu_ns
+        if self.phase is not None and self.phase.last is not None:
+            self.phase.ended(cpu_end)
         if asked:
             blocks_end = None if blocks_start is None else blocks()
-            call.blocks = None if blocks_start is None or blocks_end is None else blocks_end - blocks_start
+            if blocks_start is not None and blocks_end is not None:
+                in_line = 0 if self.phase is None else self.phase.blocks
+                call.blocks = max(0, blocks_end - blocks_start - in_line)
             call.run_delay_ns = max(0, self._run_delay() - delay_start)
         self.call, self.cpu_start_ns = outer, outer_cpu_start
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.

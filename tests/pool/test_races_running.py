@@ -137,18 +137,20 @@ def test_a_call_that_is_waited_for_and_claimed_runs_once() -> None:
 
 
 def test_waits_in_a_batch_for_calls_of_the_same_batch_get_through() -> None:
-    go = threading.Event()
+    go, filled = threading.Event(), threading.Event()
     with open_pool() as pool:
         futures: list[ThreadCall] = []
 
         def waits_for_the_next(number: int) -> int:
             assert current_worker() is not None
+            assert filled.wait(DEADLINE)  # the governor may have seen that the blocker waits
             return number if number == 5 else futures[number + 1].result()
 
         known(pool, waits_for_the_next, Kind.SHORT, batch=6)
         known(pool, go.wait, Kind.SHORT)
         blocker = submit(pool, go.wait, DEADLINE)
         futures += [submit(pool, waits_for_the_next, number) for number in range(6)]
+        filled.set()
         go.set()
         blocker.result(DEADLINE)
         assert [call.result(DEADLINE) for call in futures] == [5] * 6

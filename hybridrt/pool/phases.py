@@ -1,0 +1,201 @@
+"""A permit for every computing phase of a call, not only for its start.
+
+A call that is about to wait gives its permit back (`leave`), and one that comes back asks for one (`enter`),
+as in Go a goroutine does around a system call. Who says so: `blocking()`, on every version, and the call
+sites where calls were seen to wait; see `site_events`. The sampler takes the permit of a call that waits
+anywhere else.
+
+Actors: workers, each for its own call. The interpreter's lock protects the permits and the line; a worker
+waits for its turn without it, at a lock of its own that the one who hands the permit on releases:
+
+    1. A worker finds no room and puts itself into the line, with the lock.
+    2. Another gives its permit back, with the lock: the permit is the first one's from then on, and its
+       lock is released.
+    3. The first wakes up and has its permit. No queued call can take it in between.
+
+If 3 is a timeout that has come before 2, the worker sees under the lock whether it has been granted one.
+
+Nothing can hang for want of a permit: a call goes on without one, which counts as an overdraft, after
+`STILL` seconds in which no permit has moved, and after `MOST` seconds in any case. So a lock that is held
+across a wait may cost time, and no more.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from hybridrt.measure.gil import blocks
+from hybridrt.observe.functions import LONG_NS, Profile
+from hybridrt.pool.governing import change_permit_locked
+from hybridrt.pool.lock import patiently
+from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.pool.phase import Phase
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.state import NOBODY, Call, Worker
+from hybridrt.values import Kind
+
+__all__ = ["MOST", "STILL", "begin", "computes_between_waits", "enter", "leave"]
+
+STILL = 0.35
+"""Seconds without any permit given back after which a call goes on without one. Not measured."""
+MOST = 1.0
+"""Seconds after which it does so in any case. Not measured."""
+
+
+class _Return:
+    """A call in the line."""
+
+    __slots__ = ("bell", "gil_share", "granted", "worker")
+
+    def __init__(self, worker: Worker, gil_share: float | None) -> None:
+        self.worker = worker
+        self.gil_share = gil_share
+        self.granted = False
+        self.bell = Lock()
+        self.bell.acquire()
+
+    def granted_locked(self, permit: int) -> bool:
+        """Have the permit and go on; return False if the worker has gone meanwhile."""
+        worker = self.worker
+        if not worker.serving or worker.phase is None or worker.phase.asking is not self:
+            return False
+        if worker.permit:  # the sampler gave it one, which cannot be unless it ran
+            self.granted = True
+            self.bell.release()
+            return False
+        worker.permit = permit
+        self.granted = True
+        self.bell.release()
+        return True
+
+
+def computes_between_waits(profile: Profile) -> bool:
+    """Return True if a call of the function is to have a permit when it comes back from a wait."""
+    return profile.gated or profile.kind is Kind.UNKNOWN
+
+
+def leave(worker: Worker, call: Call) -> None:
+    """Give the permit of a call back, which is about to wait; in its thread.
+
+    A call of a function that nobody knows yet shows by that what it does.
+    """
+    pool = worker.pool
+    phase = worker.phase
+    if phase is None:
+        phase = worker.phase = Phase()
+    hired = NOBODY
+    if pool.lock.locked():
+        patiently(pool.lock)
+    with pool.lock:
+        shows = call.unjudged
+        if phase.call_ns != call.started_ns:
+            phase.call_ns = call.started_ns
+            call.profile.said_waiting(pool.crew.cpu_ns() - worker.cpu_start_ns)
+        if shows:
+            call.profile.saw_waiting()
+            call.judged_locked()
+        if worker.permit:
+            phase.left = True
+            hired = change_permit_locked(worker, NONE)
+        elif shows:
+            hired = dispatch_locked(pool)
+    if hired:
+        pool.start(hired)
+
+
+def begin(worker: Worker, call: Call) -> None:
+    """Ask for a permit before the first phase of a call of a function that computes between its waits."""
+    crew = worker.pool.crew
+    if worker.pool.phases:
+        worker.cpu_start_ns, call.started_ns = crew.cpu_ns(), crew.wall_ns()
+        worker.call = call  # whoever cancels it finds it here
+        enter(worker, call)
+
+
+def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
+    """Ask for a permit, and wait for it; see the module for how long at most. In the call's thread.
+
+    Args:
+        worker: Whose call begins to compute.
+        call: That call.
+        permit: Which one; NONE for the one that fits its function.
+    """
+    pool, profile = worker.pool, call.profile
+    phase = worker.phase
+    if phase is None:
+        phase = worker.phase = Phase()
+    phase.left = False
+    if worker.permit or worker.resolves or pool.admission.governs_all:
+        return
+    permit = permit or _permit_for(profile)
+    share = profile.gil.share if permit == FREE else None
+    wall = pool.crew.wall_ns
+    permits = pool.interpreter.permits
+    asking: _Return | None = None
+    hired = NOBODY
+    if pool.lock.locked():
+        patiently(pool.lock)
+    with pool.lock:
+        if not worker.serving:
+            return
+        if permits.has_room_to_return(permit, share):
+            permits.take(permit)
+            worker.permit = permit
+        else:
+            asking = _Return(worker, share)
+            phase.asking = asking
+            permits.ask(permit, asking)
+            pool.governor.rouse_locked()
+            if pool.queued:  # it does not count among those that wait, so another may start
+                hired = dispatch_locked(pool)
+    if hired:
+        pool.start(hired)
+    if asking is not None:
+        blocked = blocks()
+        begun = wall()
+        _stand_in_line(worker, asking, permit)
+        worker.nested_wall_ns += wall() - begun
+        if blocked is not None:
+            after = blocks()
+            phase.blocks += 0 if after is None else after - blocked
+    phase.begun_ns = wall()
+    phase.cpu_ns = pool.crew.cpu_ns()
+    if pool.shield.armed:
+        pool.shield.begins(profile)
+
+
+def _permit_for(profile: Profile) -> int:
+    if profile.leaves_gil:
+        return FREE
+    return LONG if profile.cpu_mean_ns >= LONG_NS else SHORT
+
+
+def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
+    """Wait until the permit is there, or take it when the bound is reached."""
+    pool = worker.pool
+    permits, wall = pool.interpreter.permits, pool.crew.wall_ns
+    until, moves = wall() + int(MOST * 1e9), permits.moves
+    try:
+        while not asking.bell.acquire(timeout=STILL):
+            with patiently(pool.lock):
+                if asking.granted:
+                    break
+                if permits.moves == moves or wall() >= until:
+                    permits.withdraw(permit, asking)
+                    permits.take(permit)
+                    worker.permit = permit
+                    pool.tally.overdrafts += 1
+                    break
+                moves = permits.moves
+    finally:
+        _leave_line(worker, asking, permit)
+
+
+def _leave_line(worker: Worker, asking: _Return, permit: int) -> None:
+    """Stand in the line no more; one that was killed there has got nothing."""
+    pool = worker.pool
+    with patiently(pool.lock):
+        assert worker.phase is not None
+        worker.phase.asking = None
+        if asking in pool.interpreter.permits.lines[permit]:
+            pool.interpreter.permits.withdraw(permit, asking)

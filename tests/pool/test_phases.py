@@ -1,0 +1,363 @@
+"""A permit for every computing phase: given back before a wait, asked for after it, with a bound on that.
+
+No governor looks here, so that whatever happens is said from within: by `blocking()`, or at a known site.
+"""
+
+from __future__ import annotations
+
+import dis
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, blocking
+from hybridrt.pool import phases
+from hybridrt.pool.interpreter import Interpreter
+from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
+from hybridrt.pool.site_events import SiteEvents
+from hybridrt.pool.state import Pool
+from hybridrt.values import Kind, PhaseReason
+
+from .racing import end, known, open_pool, submit
+from .support import DEADLINE, make_pool, until
+
+needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no sys.monitoring")
+
+
+class Asking:
+    """A call in the line, in thought."""
+
+    gil_share = None
+
+    def __init__(self, *, over: bool = False) -> None:
+        self.over = over
+        self.permit = NONE
+
+    def granted_locked(self, permit: int) -> bool:
+        if not self.over:
+            self.permit = permit
+        return not self.over
+
+
+@pytest.fixture
+def permits() -> Permits:
+    return Permits(gil=True, cores=2)
+
+
+# ---------------------------------------------------------------------- the line
+
+
+def test_a_permit_given_back_goes_to_the_first_in_the_line(permits: Permits) -> None:
+    permits.take(SHORT)
+    first, second = Asking(), Asking()
+    permits.ask(SHORT, first)
+    permits.ask(SHORT, second)
+    permits.give_back(SHORT)
+    assert (first.permit, second.permit, permits.held[SHORT], permits.waits) == (SHORT, NONE, 1, 1)
+
+
+def test_nobody_goes_ahead_of_the_line(permits: Permits) -> None:
+    permits.take(SHORT)
+    permits.ask(SHORT, Asking())
+    assert not permits.has_room_to_return(SHORT, None)
+    permits.lifted = True  # a governor that failed hands nothing over
+    assert permits.has_room_to_return(SHORT, None)
+
+
+def test_lines_of_different_permits_do_not_wait_for_each_other(permits: Permits) -> None:
+    permits.take(SHORT)
+    permits.ask(SHORT, Asking())
+    assert permits.has_room_to_return(LONG, None)
+    assert permits.has_room_to_return(FREE, None)
+
+
+def test_a_call_that_is_over_leaves_its_turn_to_the_next(permits: Permits) -> None:
+    permits.take(SHORT)
+    over, next_one = Asking(over=True), Asking()
+    permits.ask(SHORT, over)
+    permits.ask(SHORT, next_one)
+    permits.give_back(SHORT)
+    assert (next_one.permit, permits.held[SHORT], permits.waits) == (SHORT, 1, 0)
+
+
+def test_a_queued_call_has_its_turn_after_some_that_came_back(permits: Permits) -> None:
+    permits.queued = {"a pool": None}
+    permits.take(SHORT)
+    line = [Asking() for _ in range(8)]
+    for one in line:
+        permits.ask(SHORT, one)
+    for _ in range(4):
+        permits.give_back(SHORT)
+    assert [one.permit for one in line] == [SHORT] * 4 + [NONE] * 4
+    permits.give_back(SHORT)
+    assert permits.left
+    assert permits.held[SHORT] == 0  # for the queued one
+    permits.hand_on()  # which has not taken it
+    assert (line[4].permit, permits.held[SHORT], permits.left) == (SHORT, 1, False)
+
+
+def test_exchanging_a_permit_lets_the_line_have_the_old_one_only(permits: Permits) -> None:
+    permits.take(SHORT)
+    first, second = Asking(), Asking()
+    permits.ask(SHORT, first)
+    permits.ask(SHORT, second)
+    permits.exchange(SHORT, LONG)
+    assert (first.permit, second.permit, permits.held) == (SHORT, NONE, [0, 1, 1, 0])
+
+
+# ---------------------------------------------------------------------- blocking()
+
+
+def test_a_call_that_comes_back_goes_before_a_queued_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "STILL", DEADLINE)
+    monkeypatch.setattr(phases, "MOST", DEADLINE)
+    waits, holds, order = threading.Event(), threading.Event(), list[str]()
+
+    def waits_and_computes() -> None:
+        with blocking():
+            assert waits.wait(DEADLINE)
+        order.append("back")
+
+    def computes() -> None:
+        assert holds.wait(DEADLINE)
+
+    with open_pool() as pool:
+        known(pool, waits_and_computes, Kind.SHORT)
+        known(pool, computes, Kind.SHORT)
+        known(pool, order.append, Kind.SHORT)
+        back = submit(pool, waits_and_computes)
+        until(lambda: pool.interpreter.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
+        holder = submit(pool, computes)
+        queued = submit(pool, order.append, "queued")
+        waits.set()
+        until(lambda: pool.interpreter.permits.waits == 1, "it stands in the line")
+        holds.set()
+        for call in (back, holder, queued):
+            call.result(DEADLINE)
+    assert order == ["back", "queued"]
+    assert pool.tally.overdrafts == 0
+
+
+def test_a_call_goes_on_without_a_permit_when_none_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "STILL", 0.001)
+    went_on = threading.Event()
+    waits = threading.Event()
+
+    def waits_and_computes() -> None:
+        with blocking():
+            assert waits.wait(DEADLINE)
+        went_on.set()
+
+    with open_pool() as pool:
+        known(pool, waits_and_computes, Kind.SHORT)
+        known(pool, went_on.wait, Kind.SHORT)
+        back = submit(pool, waits_and_computes)
+        until(lambda: pool.interpreter.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
+        holder = submit(pool, went_on.wait, DEADLINE)  # ends only if the other goes on
+        waits.set()
+        assert holder.result(DEADLINE)
+        back.result(DEADLINE)
+    assert pool.tally.overdrafts == 1
+
+
+@pytest.mark.race
+def test_locks_held_across_waits_hang_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(phases, "STILL", 0.001)
+    lock, done = threading.Lock(), list[int]()
+
+    def holds_across(number: int) -> None:
+        with lock, blocking():
+            pass
+        done.append(number)
+
+    def waits_for(number: int) -> None:
+        with lock:  # with the permit in hand
+            pass
+        with blocking(), lock:
+            done.append(number)
+
+    with open_pool() as pool:
+        known(pool, holds_across, Kind.WAITING)
+        known(pool, waits_for, Kind.WAITING)
+        for fn in (holds_across, waits_for):
+            profile = pool.profiles.of(fn)
+            profile.gated = profile.opens = profile.marks = True
+        calls = [submit(pool, (holds_across, waits_for)[number % 2], number) for number in range(12)]
+        for call in calls:
+            call.result(DEADLINE)
+    assert sorted(done) == list(range(12))
+
+
+@pytest.mark.race
+def test_calls_in_the_line_end_while_their_pool_is_shut_down() -> None:
+    ran: list[int] = []
+
+    def turns(number: int) -> None:
+        for _ in range(3):
+            with blocking():
+                pass
+        ran.append(number)
+
+    with open_pool() as pool:
+        known(pool, turns, Kind.WAITING)
+        profile = pool.profiles.of(turns)
+        profile.gated = profile.opens = profile.marks = True
+        calls = [submit(pool, turns, number) for number in range(6)]
+        end(pool)
+        assert all(call.done() for call in calls)
+    assert sorted(ran) == list(range(6))
+
+
+# ---------------------------------------------------------------------- known sites
+
+
+def wait_at(gate: Any) -> None:
+    gate.acquire()
+
+
+def site_of(fn: Callable[..., Any]) -> int:
+    """Return the offset of the only call in a function."""
+    (offset,) = (step.offset for step in dis.get_instructions(fn) if step.opname.startswith("CALL"))
+    return offset
+
+
+@pytest.fixture
+def monitored() -> Iterator[Pool]:
+    """A pool that knows where `wait_at` waits."""
+    interpreter = Interpreter()
+    interpreter.governor.parked = False  # nobody rings
+    assert interpreter.phases.add(wait_at.__code__, site_of(wait_at))
+    pool = make_pool(interpreter)
+    yield pool
+    end(pool)
+    assert interpreter.permits.held == [0, 0, 0, 0]
+    interpreter.phases.rest()
+
+
+@needs_monitoring
+def test_a_call_at_a_known_site_gives_its_permit_back_and_asks_for_it_again(monitored: Pool) -> None:
+    permits, gate, inner = monitored.interpreter.permits, threading.Lock(), threading.Event()
+    gate.acquire()
+
+    def waits_and_computes() -> int:
+        wait_at(gate)
+        inner.set()
+        return permits.held[SHORT]
+
+    known(monitored, waits_and_computes, Kind.SHORT)
+    call = submit(monitored, waits_and_computes)
+    until(lambda: monitored.busy and permits.held[SHORT] == 0, "it waits")
+    assert not inner.is_set()
+    gate.release()
+    assert call.result(DEADLINE) == 1
+
+
+@needs_monitoring
+def test_what_a_wait_raises_passes_and_the_permit_comes_back(monitored: Pool) -> None:
+    permits = monitored.interpreter.permits
+
+    def computes_on() -> int:
+        wait_at(SimpleNamespace(acquire=lambda: None))  # a frame of its own: nothing tells of its return
+        with pytest.raises(ValueError, match="no number"):
+            wait_at(SimpleNamespace(acquire=partial(int, "no number")))
+        return permits.held[SHORT]
+
+    known(monitored, computes_on, Kind.SHORT)
+    assert submit(monitored, computes_on).result(DEADLINE) == 1
+
+
+@needs_monitoring
+def test_unknown_calls_at_a_known_site_are_seen_to_wait_at_once(monitored: Pool) -> None:
+    gate = threading.Lock()
+    gate.acquire()
+
+    def unknown() -> None:
+        wait_at(gate)
+        gate.release()
+
+    calls = [submit(monitored, unknown) for _ in range(6)]
+    until(lambda: monitored.busy == 6, "all of them run although nobody looks")
+    gate.release()
+    for call in calls:
+        call.result(DEADLINE)
+    assert monitored.profiles.of(unknown).was_still
+
+
+@needs_monitoring
+def test_other_threads_at_a_known_site_are_left_alone(monitored: Pool) -> None:
+    gate = threading.Lock()
+    wait_at(gate)
+    assert monitored.interpreter.permits.held == [0, 0, 0, 0]
+    assert gate.locked()
+
+
+@needs_monitoring
+def test_without_a_free_tool_id_no_site_is_learned_and_the_statistics_say_so() -> None:
+    monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
+    taken = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
+    for tool in taken:
+        monitoring.use_tool_id(tool, "test")
+    try:
+        events = SiteEvents()
+        assert not events.add(wait_at.__code__, site_of(wait_at))
+        assert events.statistics().reason is PhaseReason.NO_TOOL_ID
+        assert not events.sees_waits
+    finally:
+        for tool in taken:
+            monitoring.free_tool_id(tool)
+
+
+@needs_monitoring
+def test_the_tool_id_is_given_back_when_the_last_pool_is_over() -> None:
+    interpreter = Interpreter()
+    interpreter.governor.parked = False  # nobody rings
+    pool = make_pool(interpreter)
+    submit(pool, len, "abc").result(DEADLINE)
+    assert interpreter.phases.add(wait_at.__code__, site_of(wait_at))
+    assert interpreter.phases.statistics().reason is PhaseReason.ON
+    end(pool)
+    until(lambda: interpreter.phases.statistics().reason is PhaseReason.READY, "the tool id is given back")
+    assert interpreter.phases.statistics().sites == ()
+
+
+def test_an_executor_without_phases_says_so() -> None:
+    with AdaptiveThreadPoolExecutor(phases=False) as executor:
+        statistics = executor.statistics().phases
+    assert statistics is not None
+    assert statistics.reason is PhaseReason.OFF
+
+
+@needs_monitoring
+@pytest.mark.slow
+def test_a_forked_child_knows_no_sites_and_can_learn_its_own() -> None:
+    script = """
+        import os, sys
+        import warnings
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from hybridrt import AdaptiveThreadPoolExecutor
+        from hybridrt.pool.interpreter import shared
+
+        def waits(lock): lock.acquire()
+        executor = AdaptiveThreadPoolExecutor()
+        executor.submit(len, "abc").result()
+        assert shared.phases.add(waits.__code__, 4)
+        child = os.fork()
+        if not child:
+            ok = shared.phases.statistics().sites == () and str(shared.phases.reason) == "ready"
+            ok = ok and executor.submit(len, "abc").result() == 3
+            ok = ok and shared.phases.add(waits.__code__, 4) and str(shared.phases.reason) == "on"
+            os._exit(0 if ok else 1)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert len(shared.phases.statistics().sites) == 1
+        executor.shutdown()
+        sys.exit(status)
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
