@@ -10,6 +10,7 @@ To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
     `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`
+To let a model call functions, with the extra `agents`: `tool` and `Agent`; see `hybridrt.agents`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
@@ -124,7 +125,9 @@ Fork
 """
 
 import sys
+from importlib import import_module
 from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
 from hybridrt.errors import (
@@ -163,8 +166,13 @@ from hybridrt.values import (
     Statistics,
 )
 
+if TYPE_CHECKING:
+    from hybridrt.agents.agent import Agent
+    from hybridrt.agents.tools import tool
+
 __all__ = [
     "AdaptiveThreadPoolExecutor",
+    "Agent",
     "CallEvent",
     "Decision",
     "Explanation",
@@ -202,8 +210,29 @@ __all__ = [
     "install",
     "offload",
     "run",
+    "tool",
     "trial",
 ]
+
+_OF_EXTRAS = {"Agent": "agents", "tool": "agents"}
+"""Names that need packages which hybridrt does not bring along, and the part and extra of each."""
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs an extra when it is asked for."""
+    extra = _OF_EXTRAS.get(name)
+    if extra is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"hybridrt.{extra}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"hybridrt.{name} expects the packages of the extra `{extra}`, got no {error.name}; "
+            f"run `pip install 'hybridrt[{extra}]'`",
+            name=error.name,
+        ) from error
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
@@ -218,4 +247,4 @@ def __dir__() -> list[str]:
         frame = frame.f_back
     if frame is not None and frame.f_code.co_name == "docmodule":
         return []
-    return sorted(globals())
+    return sorted({*globals(), *__all__})
