@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
-from hybridrt import Agent, Runtime, offload, tool
+from hybridrt import Agent, Runtime, tool
 from hybridrt.agents import Done, Event, Text, ToolCall, ToolResult, Usage
 from tests.agents.examples import count_letters
 from tests.agents.server import Json, ModelServer, call, end, spent, text
@@ -313,14 +313,28 @@ async def test_one_agent_answers_many_questions_at_once() -> None:
     assert [done.text for done in answers] == [f"question {number}" for number in range(8)]
 
 
+async def test_an_address_gets_a_client_which_is_closed_with_the_agent() -> None:
+    server = ModelServer(ANSWER)
+    async with server.serving() as url:
+        agent = Agent(url, "scripted", api_key="secret")
+        first, second = await asyncio.gather(agent.run("Why?"), agent.run("Why?"))
+        assert first.text == second.text == "Because."
+        client = await agent._connection.client()
+        assert client.api_key == "secret"
+        await agent.aclose()
+        assert client.is_closed()
+        assert (await agent.run("Why?")).text == "Because."  # with a new one
+        await agent.aclose()
+
+
 async def test_a_client_of_the_callers_own_stays_open() -> None:
     server = ModelServer(ANSWER)
-    # Made off the loop, because a client reads the certificates that it trusts.
-    make = offload(lambda url: AsyncOpenAI(base_url=url, api_key="x", http_client=DefaultAioHttpClient()))
-    async with server.serving() as url, await make(url) as client:
-        async with Agent(client, "scripted") as agent:
-            assert (await agent.run("Why?")).text == "Because."
-        assert not client.is_closed()
+    http_client = DefaultAioHttpClient(verify=False)
+    async with server.serving() as url:
+        async with AsyncOpenAI(base_url=url, api_key="x", http_client=http_client) as client:
+            async with Agent(client, "scripted") as agent:
+                assert (await agent.run("Why?")).text == "Because."
+            assert not client.is_closed()
 
 
 async def test_parameters_go_along_with_each_request() -> None:

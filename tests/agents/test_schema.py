@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -100,6 +102,11 @@ async def test_no_arguments_may_be_written_in_several_ways(arguments: str) -> No
         return "pong"
 
     assert await ping.invoke(arguments) == "pong"
+
+
+def test_a_module_that_only_makes_tools_does_not_import_the_client() -> None:
+    program = "import sys, tests.agents.examples; assert 'openai' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
 
 
 def bare(query) -> str:  # type: ignore[no-untyped-def]
