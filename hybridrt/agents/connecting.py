@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 
+# These two the client would import at its first question, on the loop, which takes a third of a second.
+import openai.resources.chat.completions.completions  # noqa: F401
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from hybridrt.offload import offload
