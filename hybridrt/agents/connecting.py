@@ -6,6 +6,7 @@ import asyncio
 import os
 
 # These two the client would import at its first question, on the loop, which takes a third of a second.
+import anyio._backends._asyncio  # noqa: F401
 import openai.resources.chat.completions.completions  # noqa: F401
 from openai import AsyncOpenAI, DefaultAioHttpClient
 
