@@ -13,6 +13,7 @@ To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`, `BatchStatistics`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
     `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `AnyioStatistics`, `HostStatistics`
+To let a model call functions, with the extra `agents`: `tool` and `Agent`; see `hybridrt.agents`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
@@ -126,6 +127,7 @@ Fork
 """
 
 import sys
+from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -173,10 +175,13 @@ from hybridrt.values import (
 )
 
 if TYPE_CHECKING:
+    from hybridrt.agents.agent import Agent
+    from hybridrt.agents.tools import tool
     from hybridrt.pipeline.pipe import Pipe, pipe
 
 __all__ = [
     "AdaptiveThreadPoolExecutor",
+    "Agent",
     "AnyioStatistics",
     "BatchStatistics",
     "Batched",
@@ -225,18 +230,34 @@ __all__ = [
     "pipe",
     "run",
     "stage",
+    "tool",
     "trial",
 ]
 
+_LATE = {"Agent": "agents", "tool": "agents", "Pipe": "pipeline.pipe", "pipe": "pipeline.pipe"}
+"""Names whose modules import packages that many programs do without, and those modules."""
+_EXTRAS = {"agents": "agents"}
+"""The extra that such a module needs."""
+
 
 def __getattr__(name: str) -> Any:
-    """Load `pipe` when it is asked for: it imports anyio, which most programs import anyway, but not all."""
-    if name in ("Pipe", "pipe"):
-        from hybridrt.pipeline import pipe as module
-
-        found = globals()[name] = getattr(module, name)
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Import what only some programs need when it is asked for."""
+    module = _LATE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        value = getattr(import_module(f"hybridrt.{module}"), name)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(module)
+        if extra is None:
+            raise
+        raise ImportError(
+            f"hybridrt.{name} expects the packages of the extra `{extra}`, got no {error.name}; "
+            f"run `pip install 'hybridrt[{extra}]'`",
+            name=error.name,
+        ) from error
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -57,11 +57,12 @@ class Carrier:
 
     Attributes:
         took_ns: What the function itself took; 0 if it has not come back.
+        cpu_ns: CPU time of that.
     """
 
     __slots__ = (
-        "_context", "_lock", "_on_crossing", "_reference", "_setup", "_variables", "crew", "isolate",
-        "stopped", "took_ns",
+        "_context", "_lock", "_on_crossing", "_reference", "_setup", "_variables", "cpu_ns", "crew",
+        "isolate", "stopped", "took_ns",
     )  # fmt: skip
 
     def __init__(
@@ -80,7 +81,7 @@ class Carrier:
         self.isolate: Isolate | None = None
         self.crew = crew
         self.stopped = False
-        self.took_ns = 0
+        self.took_ns = self.cpu_ns = 0
 
     def stop(self) -> None:
         """Stop the call, if it can be; from any thread, at any time.
@@ -102,7 +103,7 @@ class Carrier:
         """
         wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
         message, cold = self._run(self._pack(args, kwargs))
-        self.took_ns = message.wall_ns
+        self.took_ns, self.cpu_ns = message.wall_ns, message.cpu_ns
         if self._on_crossing is not None and message.status <= RAISED:
             crossing = Crossing(
                 wall_ns=time.perf_counter_ns() - wall,

@@ -1,0 +1,107 @@
+"""Calling the tools that a model asked for, side by side, each in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic_core import to_json
+
+from hybridrt.agents.events import ToolResult
+from hybridrt.agents.measured import Measure
+from hybridrt.agents.reply import RequestedCall
+from hybridrt.agents.schema import ArgumentsError
+from hybridrt.agents.tools import Tool
+
+__all__ = ["call_tools"]
+
+logger = logging.getLogger("hybridrt")
+
+Tools = Mapping[str, Tool[..., Any]]
+
+
+async def call_tools(
+    tools: Tools, calls: Sequence[RequestedCall], max_concurrent: int
+) -> AsyncGenerator[tuple[int, ToolResult], None]:
+    """Call tools and yield what came of each, with its number, as it ends. Closing this ends the others.
+
+    A cancelled function that runs in a thread ends when it ends, as ever, and so does the closing.
+    """
+    free = asyncio.Semaphore(max_concurrent)
+    tasks = [asyncio.create_task(_call(tools, call, free), name=f"tool {call.name}") for call in calls]
+    waiting = set(tasks)
+    try:
+        while waiting:
+            ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for number in sorted(map(tasks.index, ended)):
+                yield number, tasks[number].result()
+    finally:
+        await _end(tasks)
+
+
+async def _end(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
+    """Cancel tasks and wait for them; being cancelled meanwhile is heard of when they have ended."""
+    rest = {task for task in tasks if not task.done()}
+    for task in rest:
+        task.cancel()
+    cancelled: asyncio.CancelledError | None = None
+    while rest:
+        try:
+            _, rest = await asyncio.wait(rest)
+        except asyncio.CancelledError as error:
+            cancelled, rest = error, {task for task in rest if not task.done()}
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # it was looked at
+    if cancelled is not None:
+        raise cancelled
+
+
+async def _call(tools: Tools, call: RequestedCall, free: asyncio.Semaphore) -> ToolResult:
+    measure, loop = Measure(), asyncio.get_running_loop()
+    asked = loop.time()
+    async with free:
+        waited = loop.time() - asked
+        text, error = await _attempt(tools, call, measure)
+    return ToolResult(
+        id=call.id,
+        name=call.name,
+        text=text,
+        error=error,
+        place=measure.place,
+        attempts=measure.attempts,
+        queue_wait=waited + measure.queue_wait,
+        wall=measure.wall,
+        cpu=measure.cpu,
+    )
+
+
+async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple[str, str | None]:
+    """Return what the model is told, and the name of the error's type if it is one."""
+    tool = tools.get(call.name)
+    if tool is None:
+        known = ", ".join(tools) or "none"
+        return _error(f"expected one of the tools {known}, got {call.name!r}"), "LookupError"
+    try:
+        return _text(await tool._invoke(call.arguments, measure)), None
+    except ArgumentsError as error:
+        return _error(str(error)), type(error).__name__
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return _error(f"{call.name} was cancelled"), "CancelledError"
+    except Exception as error:  # whatever a tool raises, the model may find another way
+        logger.debug("the tool %s raised, and the model is told", call.name, exc_info=error)
+        return _error(f"{type(error).__name__}: {error}"), type(error).__name__
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+
+
+def _error(message: str) -> str:
+    return json.dumps({"error": message})

@@ -1,0 +1,238 @@
+"""Schemas: what a model is told of a function, and what its arguments must be.
+
+Pydantic knows how a type is described and checked; here is only what a function adds to its types:
+which parameters it has, which of them may be left out, and what its docstring says of each.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NotRequired, Required
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from typing_extensions import TypedDict
+
+__all__ = ["Arguments", "ArgumentsError", "Docstring", "describe", "plain_function", "read_docstring"]
+
+Json = dict[str, Any]
+
+_SECTION = re.compile(
+    r"(Args|Arguments|Attributes|Example|Examples|Note|Notes|Raises|Returns|Warns|Yields):\s*\Z"
+)
+_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)\Z")
+_ANY = inspect.Parameter.empty
+_typed_dict: Any = TypedDict
+"""Not under its own name, by which type checkers want to know the fields."""
+
+
+class ArgumentsError(ValueError):
+    """Arguments do not fit the schema; the text says which, for the model to mend them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Docstring:
+    """What a docstring in Google's style says.
+
+    Attributes:
+        text: All before the first section.
+        parameters: What `Args:` says of each.
+    """
+
+    text: str
+    parameters: Mapping[str, str]
+
+
+def read_docstring(docstring: str | None) -> Docstring:
+    """Read a docstring in Google's style; other styles are taken for text."""
+    lines = inspect.cleandoc(docstring or "").splitlines()
+    first = next((number for number, line in enumerate(lines) if _SECTION.match(line)), len(lines))
+    return Docstring("\n".join(lines[:first]).strip(), dict(_entries(lines[first:])))
+
+
+def _entries(lines: list[str]) -> typing.Iterator[tuple[str, str]]:
+    """Yield what the section `Args:` says, each entry with its continuation lines."""
+    inside, depth, name, words = False, 0, "", [""]
+    for line in lines:
+        if section := _SECTION.match(line):
+            inside, depth = section.group(1) in ("Args", "Arguments"), 0
+            continue
+        indent = len(line) - len(line.lstrip())
+        if not inside or not line.strip():
+            continue
+        depth = depth or indent
+        if indent == depth and (entry := _ENTRY.match(line.strip())):
+            if name:
+                yield name, " ".join(words).strip()
+            name, words = entry.group(1), [entry.group(2)]
+        else:
+            words.append(line.strip())
+    if name:
+        yield name, " ".join(words).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """What a function may be called with.
+
+    Attributes:
+        schema: The JSON schema, an object with a property for each parameter.
+    """
+
+    schema: Json
+    _adapter: TypeAdapter[Json]
+
+    def read(self, arguments: str) -> Json:
+        """Return the keyword arguments that a JSON object stands for; empty text is an empty object.
+
+        Raises:
+            ArgumentsError: It is no JSON, or does not fit the schema.
+        """
+        return self._checked(self._adapter.validate_json, arguments.strip() or "{}")
+
+    def check(self, arguments: Mapping[str, Any]) -> Json:
+        """Return keyword arguments, given as Python values, with the types that the function wants.
+
+        Raises:
+            ArgumentsError: They do not fit the schema.
+        """
+        return self._checked(self._adapter.validate_python, dict(arguments))
+
+    def _checked(self, validate: Callable[[Any], Json], arguments: Any) -> Json:
+        try:
+            return validate(arguments)
+        except ValidationError as error:
+            complaints = (
+                f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in error.errors()
+            )
+            raise ArgumentsError(
+                f"expected arguments that fit the schema, got {'; '.join(complaints)}"
+            ) from error
+
+
+def describe(fn: Callable[..., Any], name: str, docstring: Docstring) -> Arguments:
+    """Return what a function may be called with, by its hints and its docstring.
+
+    Raises:
+        TypeError: A schema cannot describe it; the text says which parameter and why.
+    """
+    hints = _hints(fn, name)
+    fields: dict[str, Any] = {}
+    defaults: Json = {}
+    for parameter in _signature(fn, name).parameters.values():
+        _check_parameter(parameter, hints, name)
+        hint = _annotated(hints[parameter.name], docstring.parameters.get(parameter.name))
+        if parameter.default is _ANY:
+            fields[parameter.name] = Required[hint]
+        else:
+            fields[parameter.name] = NotRequired[hint]
+            defaults[parameter.name] = parameter.default
+    shape = _typed_dict(name, fields)
+    shape.__pydantic_config__ = ConfigDict(extra="forbid")
+    try:
+        adapter = TypeAdapter(shape)
+        schema = _without_titles(adapter.json_schema())
+    except PydanticUserError as error:
+        reason = str(error).split("\n", 1)[0]
+        raise TypeError(
+            f"expected a tool whose parameters JSON can carry, got {name}: {reason}; use str, int, float, "
+            "bool, list, dict, an Enum, a dataclass or a pydantic model"
+        ) from error
+    _add_defaults(schema, defaults)
+    return Arguments(schema, adapter)
+
+
+def plain_function(fn: Any) -> Any:
+    """Return the function below decorators and partials, which has the hints and the docstring."""
+    while True:
+        inner = fn.func if isinstance(fn, functools.partial) else getattr(fn, "__wrapped__", None)
+        if inner is None:
+            return fn
+        fn = inner
+
+
+def _signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(fn)
+    except (ValueError, TypeError) as error:
+        raise TypeError(
+            f"expected a function that says what it takes, got {name} without a signature; "
+            "write a function of your own around it"
+        ) from error
+
+
+def _hints(fn: Callable[..., Any], name: str) -> dict[str, Any]:
+    plain = plain_function(fn)
+    plain = plain if inspect.isroutine(plain) else type(plain).__call__
+    try:
+        return typing.get_type_hints(plain, include_extras=True)
+    except (NameError, TypeError, SyntaxError, AttributeError) as error:
+        raise TypeError(
+            f"expected hints of {name} that can be evaluated, got {type(error).__name__}: {error}; "
+            "import what they name at the top of the module, not under TYPE_CHECKING or in a function"
+        ) from error
+
+
+def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], name: str) -> None:
+    """Refuse what a model could not be told of, or could not give."""
+    wanted, what = "expected a tool with parameters that a JSON object can name", str(parameter)
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+        kind = "positional-only " if parameter.kind is parameter.POSITIONAL_ONLY else ""
+        raise TypeError(f"{wanted}, got {kind}{what} of {name}; give each parameter a name and a hint")
+    if parameter.name not in hints:
+        remedy = "give it one, as in `query: str`"
+        if parameter.name in ("self", "cls"):
+            remedy = "decorate no method in its class, but the bound one: tool(obj.method)"
+        raise TypeError(
+            f"expected a hint for every parameter of {name}, got none for {parameter.name!r}; {remedy}"
+        )
+    if isinstance(parameter.default, FieldInfo):
+        raise TypeError(
+            f"expected a plain default of {parameter.name!r} in {name}, got pydantic's Field; "
+            "write `Annotated[int, Field(ge=1)] = 3`, so that plain calls get the default, too"
+        )
+
+
+def _annotated(hint: Any, description: str | None) -> Any:
+    """Return the hint with what the docstring says; a description of the hint's own goes first."""
+    if not description:
+        return hint
+    if typing.get_origin(hint) is Annotated:
+        bare, *metadata = typing.get_args(hint)
+        return Annotated[(bare, Field(description=description), *metadata)]
+    return Annotated[hint, Field(description=description)]
+
+
+def _add_defaults(schema: Json, defaults: Json) -> None:
+    for name, default in defaults.items():
+        try:
+            schema["properties"][name].setdefault("default", to_jsonable_python(default))
+        except (PydanticSerializationError, ValueError):
+            continue  # the function knows it; the model need not
+
+
+def _without_titles(schema: Any, *, names: bool = False) -> Any:
+    """Return a schema without the titles that only repeat names, which cost the model tokens.
+
+    Args:
+        schema: The schema or a part of it.
+        names: Its keys are names of the user's own, among which may be "title".
+    """
+    if isinstance(schema, list):
+        return [_without_titles(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: _without_titles(value, names=key in ("properties", "$defs") and not names)
+        if key not in ("default", "const", "enum", "examples") or names
+        else value
+        for key, value in schema.items()
+        if key != "title" or names
+    }

@@ -1,0 +1,179 @@
+"""What becomes of a question when its endpoint refuses, fails, or breaks off."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from hybridrt import Agent, tool
+from hybridrt.agents import AgentTimeoutError, Event, ModelError, Text
+from hybridrt.agents.reply import Reply
+from tests.agents.server import CUT, END, KEEP_ALIVE, STALL, Json, ModelServer, Status, call, end, spent, text
+
+ANSWER = [text("Because."), end(), spent(5, 7)]
+AT_ONCE = {"retry-after-ms": "1"}
+
+
+@tool
+async def never(query: str = "") -> str:
+    """Never to be called."""
+    raise AssertionError("nobody should call this")
+
+
+@pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Keep what the agent would wait before it asks again, and let it wait not at all."""
+    waits: list[float] = []
+
+    def wait(self: Any, failures: int, chance: float) -> float:
+        waits.append(self.backoff * 2.0 ** (failures - 1))
+        return 0.0
+
+    monkeypatch.setattr("hybridrt.agents.retrying.Retries.wait", wait)
+    return waits
+
+
+@pytest.fixture
+def short_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only a reply stall that has said something: the first piece may take long on a busy machine."""
+
+    def patience(reply: Reply, stall_timeout: float | None) -> float | None:
+        return stall_timeout if reply.text else None
+
+    monkeypatch.setattr("hybridrt.agents.reply._patience", patience)
+
+
+@pytest.mark.parametrize("header", [{"retry-after-ms": "1"}, {"retry-after": "0.001"}])
+@pytest.mark.parametrize("code", [429, 500, 503])
+async def test_a_busy_or_failing_endpoint_is_asked_again_as_it_says(
+    code: int, header: dict[str, str]
+) -> None:
+    server = ModelServer(Status(code, header), Status(code, header), ANSWER)
+    async with server.agent(retries=2) as agent:
+        done = await agent.run("Why?")
+    assert done.text == "Because."
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("code", [429, 500])
+async def test_an_endpoint_that_stays_busy_is_an_error_that_says_so(code: int) -> None:
+    server = ModelServer(Status(code, AT_ONCE, "overloaded"))
+    async with server.agent(retries=1) as agent:
+        with pytest.raises(
+            ModelError, match=r"expected scripted at http://127.* to answer, got .*overloaded"
+        ) as caught:
+            await agent.run("Why?")
+    assert caught.value.status == code
+    assert caught.value.started
+    assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("code", [400, 401, 404])
+async def test_an_endpoint_that_refuses_is_not_asked_again(code: int) -> None:
+    server = ModelServer(Status(code, message="no such model"))
+    async with server.agent() as agent:
+        with pytest.raises(ModelError, match="no such model") as caught:
+            await agent.run("Why?")
+    assert caught.value.status == code
+    assert len(server.requests) == 1
+
+
+BREAKS: dict[str, list[Any]] = {
+    "reset": [CUT],
+    "ends before its end": [END],
+    "says it is done before its end": [],
+    "no JSON": ["{broken json"],
+    "an error": ['{"error": {"message": "overloaded"}}'],
+    "stalls": [STALL],
+}
+
+
+@pytest.mark.parametrize("last", BREAKS.values(), ids=BREAKS.keys())
+@pytest.mark.parametrize(
+    "first", [[], [call("never", '{"query": ', index=0)]], ids=["nothing came", "part of a tool call came"]
+)
+async def test_a_reply_that_breaks_off_before_it_says_anything_is_asked_for_again(
+    first: list[Json], last: list[Any], no_waits: list[float]
+) -> None:
+    server = ModelServer([*first, *last], ANSWER)
+    stall_timeout = 0.05 if last == [STALL] else None
+    async with server.agent(never, stall_timeout=stall_timeout) as agent:
+        while True:
+            try:
+                done = await agent.run("Why?")
+            except ModelError:
+                assert stall_timeout  # a machine so busy that a good answer stalls, too
+                continue
+            break
+    assert (done.text, done.usage.requests) == ("Because.", 1)
+    assert no_waits[0] == 0.5
+
+
+@pytest.mark.parametrize("last", BREAKS.values(), ids=BREAKS.keys())
+async def test_a_reply_that_breaks_off_after_it_has_said_something_is_an_error(
+    last: list[Any], short_stalls: None
+) -> None:
+    server = ModelServer([text("Be"), *last])
+    events: list[Event] = []
+
+    async def ask(agent: Agent) -> None:
+        async for event in agent.stream("Why?"):
+            events.append(event)  # noqa: PERF401  # those before the error count
+
+    async with server.agent(never, stall_timeout=0.05) as agent:
+        with pytest.raises(ModelError, match=r"expected scripted at .* to answer, got") as caught:
+            await ask(agent)
+    assert events == [Text("Be")]
+    assert caught.value.status is None
+    assert len(server.requests) == 1
+
+
+async def test_a_reply_that_always_breaks_off_is_an_error(no_waits: list[float]) -> None:
+    server = ModelServer([END])
+    async with server.agent(retries=2) as agent:
+        with pytest.raises(ModelError, match="a stream that ended before the reply did"):
+            await agent.run("Why?")
+    assert len(server.requests) == 3
+    assert no_waits == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("last", [[CUT], [END], ["{broken json"]], ids=["reset", "end", "no JSON"])
+async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(last: list[Any]) -> None:
+    server = ModelServer([text("Because."), end(), *last])
+    async with server.agent() as agent:
+        done = await agent.run("Why?")
+    assert (done.text, done.reason, done.usage.uncounted) == ("Because.", "answered", 1)
+
+
+async def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
+    async with Agent("http://127.0.0.1:9/v1", "x", retries=0) as agent:
+        with pytest.raises(ModelError, match=r"expected x at http://127.0.0.1:9/v1/ to answer, got"):
+            await agent.run("Why?")
+
+
+@pytest.mark.parametrize("pieces", [[STALL], [text("Be"), STALL], [call("wait", "{}"), end("tool_calls")]])
+async def test_a_question_that_takes_too_long_ends_with_all_that_it_started(pieces: list[Any]) -> None:
+    ended: list[str] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("tool")
+
+    server = ModelServer(pieces)
+    async with server.agent(wait, timeout=0.3, stall_timeout=None) as agent:
+        with pytest.raises(AgentTimeoutError, match=r"within the agent's timeout of 0.3 s"):
+            await agent.run("Why?")
+        await server.idle()
+    assert len(ended) <= 1
+
+
+async def test_comments_keep_the_connection_alive_but_not_the_question(short_stalls: None) -> None:
+    server = ModelServer([text("Be"), KEEP_ALIVE])
+    async with server.agent(stall_timeout=0.05) as agent:
+        with pytest.raises(ModelError, match=r"got nothing for 0.05 s"):
+            await agent.run("Why?")
+        await server.idle()
