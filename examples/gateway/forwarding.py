@@ -85,18 +85,26 @@ class Forwarder:
     async def _open(
         self, stack: AsyncExitStack, exchange: Exchange
     ) -> tuple[Upstream, aiohttp.ClientResponse, bytes]:
-        """Try upstreams until one answers; what it holds goes on `stack`."""
+        """Try upstreams until one answers; what it holds goes on `stack`.
+
+        One that closed its connection is tried once more where there is no other: an old connection may
+        have been closed over there in the moment it was used.
+        """
         deadline = _now() + self._routing.queue_timeout
         tried: set[Upstream] = set()
+        spare: Upstream | None = None
         last: GatewayError | None = None
         for _ in range(self._routing.attempts):
-            upstream = choose(self._upstreams, exchange.model, tried, _now())
+            upstream = choose(self._upstreams, exchange.model, tried, _now()) or spare
             if upstream is None:
                 break
             if exchange.attempts:
                 self._metrics.retries.labels(upstream.name).inc()
             exchange.attempts += 1
             exchange.upstream = upstream.name
+            again = upstream not in tried
+            tried.add(upstream)
+            spare = None if upstream is spare else spare
             try:
                 async with AsyncExitStack() as attempt:
                     await attempt.enter_async_context(upstream.place(deadline))
@@ -105,12 +113,10 @@ class Forwarder:
                     return upstream, answer, first
             except _AttemptError as failure:
                 last = failure.error
-                if not failure.again or upstream in tried:
-                    tried.add(upstream)
+                spare = upstream if failure.again and again else spare
                 exchange.outcome = "failed"
             except GatewayError as error:  # no place
                 last = last or error
-                tried.add(upstream)
         raise last or self._nothing_open(exchange.model)
 
     def _nothing_open(self, model: str) -> GatewayError:

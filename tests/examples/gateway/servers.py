@@ -43,9 +43,12 @@ class Upstream:
         self.came.set()
         try:
             return await self.behave(self, request)
-        except (asyncio.CancelledError, ConnectionError):
+        except asyncio.CancelledError:
             self.gone.set()
             raise
+        except ConnectionError:
+            self.gone.set()
+            return web.Response()  # goes nowhere
 
 
 @asynccontextmanager
@@ -190,3 +193,12 @@ def authorized(key: str = KEY) -> dict[str, str]:
 def audit_in(folder: Path, durability: str = "strict") -> dict[str, str]:
     """Return the table of an audit log."""
     return {"folder": str(folder), "durability": durability}
+
+
+async def until(told: Callable[[], object]) -> None:
+    """Let the loop turn until something is so."""
+    async with asyncio.timeout(30):
+        while True:
+            if told():
+                return
+            await asyncio.sleep(0)
