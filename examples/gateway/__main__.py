@@ -16,7 +16,8 @@ from .config import Config, load
 from .errors import ConfigError
 from .keys import new_key
 from .serving import bind, serve
-from .workers import supervise
+from .upstreams import make_upstreams
+from .workers import UNUSABLE, supervise
 
 __all__ = ["main"]
 
@@ -33,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _serve(options, load(options.config))
     except (ConfigError, AuditError, OSError) as error:
         print(f"gateway: {error}", file=sys.stderr)
-        return 2
+        return UNUSABLE
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -52,6 +53,7 @@ def _serve(options: argparse.Namespace, config: Config) -> int:
     workers = server.workers if options.workers is None else options.workers
     if workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {workers}")
+    make_upstreams(config.upstreams)  # before any worker starts: a key that is missing is told once
     shared = workers > 1
     config = replace(config, server=replace(server, port=port, workers=workers))
     listener = bind(server.host, port, shared=shared)
