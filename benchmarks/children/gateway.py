@@ -25,9 +25,11 @@ __all__ = ["measure"]
 
 R = TypeVar("R")
 
-KEY = "a-key-for-the-benchmark"
+KEY = "sk-a-key-for-the-benchmark"
 _MODEL = "small"
 _START_SECONDS = 120.0
+_FIRST = {"key": KEY, "model": _MODEL, "concurrency": 1, "warmup": 0.0, "seconds": 2.0}
+"""Requests until the first one is answered: LiteLLM's proxy loads a part of itself with it."""
 
 
 def measure(
@@ -177,9 +179,9 @@ async def _litellm(folder: Path, upstream: str, durability: str) -> AsyncIterato
     config = folder / "litellm.yaml"
     content = (
         f"model_list:\n  - model_name: {_MODEL}\n    litellm_params:\n      model: openai/{_MODEL}\n"
-        f"      api_base: {upstream}\n      api_key: none\ngeneral_settings:\n  master_key: sk-{KEY}\n"
+        f"      api_base: {upstream}\n      api_key: none\ngeneral_settings:\n  master_key: {KEY}\n"
     )
-    await asyncio.to_thread(config.write_text, content.replace(f"sk-{KEY}", KEY))
+    await asyncio.to_thread(config.write_text, content)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -206,11 +208,10 @@ async def _listening(port: int, child: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(_START_SECONDS):
         while child.returncode is None:
             try:
-                _, writer = await asyncio.open_connection("127.0.0.1", port)
-            except OSError:
-                await asyncio.sleep(0.2)
+                await _load({**_FIRST, "port": port})
+            except RuntimeError:
+                await asyncio.sleep(1.0)
             else:
-                writer.close()
                 return
     raise RuntimeError("LiteLLM's proxy did not start; try `LITELLM_PYTHON -c 'import litellm.proxy'`")
 

@@ -45,7 +45,7 @@ class _Load:
         self._counts_from = begin + self._warmup
         self._ends = self._counts_from + self._seconds
         await asyncio.gather(*(self._client() for _ in range(concurrency)))
-        rate = len(self._taken) / self._seconds
+        rate = len(self._taken) / (time.perf_counter() - self._counts_from)
         if not self._taken:
             raise RuntimeError(f"no request was answered with 200, {self._errors} were not")
         return {"rate": rate, "errors": self._errors, "latency": figures(self._taken)}
@@ -57,7 +57,7 @@ class _Load:
             writer.write(self._requests[self._sent % LARGE_EVERY])
             status = await _answer(reader)
             ended = time.perf_counter()
-            if self._counts_from <= ended < self._ends:
+            if ended >= self._counts_from:
                 if status == 200:
                     self._taken.append(ended - began)
                 else:

@@ -77,9 +77,9 @@ def analyse(tokenizer: Tokenizer, prices: Sequence[Price], exchange: Exchange) -
     answer = b"".join(exchange.kept)
     said, usage = answer_text(answer, event_stream=exchange.event_stream)
     asked = prompt_text(exchange.body)
-    # `encode_batch` even for few texts: it releases the GIL, `encode` holds it.
+    # A batch even for few texts: it releases the GIL, `encode` holds it.
     prompt, completion = (
-        each.ids for each in tokenizer.encode_batch([asked, said], add_special_tokens=False)
+        each.ids for each in tokenizer.encode_batch_fast([asked, said], add_special_tokens=False)
     )
     counted = usage or (len(prompt), len(completion))
     return Analysis(

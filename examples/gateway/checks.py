@@ -35,12 +35,30 @@ class Bodies:
     """Reads bodies; all those held together stay below `bodies_max` bytes.
 
     A body counts until its record is made, and what is kept of the answer with it: a background path that
-    falls behind makes the gateway refuse requests instead of growing.
+    falls behind makes requests wait, and then be refused, instead of growing.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
+        self._enough = limits.bodies_max // 2
+        self._room = asyncio.Event()
         self.held = 0
+
+    async def wait_for_room(self, timeout: float) -> None:
+        """Wait until at most half of `bodies_max` is held, so that clients slow down before any is refused.
+
+        Raises:
+            GatewayError: 503, that took more than `timeout` seconds.
+        """
+        if self.held <= self._enough:
+            return
+        try:
+            async with asyncio.timeout(timeout):
+                while self.held > self._enough:
+                    self._room.clear()
+                    await self._room.wait()
+        except TimeoutError:
+            raise self._overloaded() from None
 
     async def read(self, request: web.BaseRequest) -> bytes:
         """Return the body. It counts as held until `release`.
@@ -62,7 +80,7 @@ class Bodies:
                     self._check(size)
                     pieces.append(piece)
         except BaseException as error:
-            self.held -= size
+            self.release(size)
             if isinstance(error, TimeoutError):
                 timeout = self._limits.body_timeout
                 raise GatewayError(
@@ -80,14 +98,19 @@ class Bodies:
     def release(self, size: int) -> None:
         """Count bytes out."""
         self.held -= size
+        if self.held <= self._enough:
+            self._room.set()
 
     def _check(self, size: int) -> None:
         if size > self._limits.body_max:
             raise self._too_large()
         if self.held > self._limits.bodies_max:
-            raise GatewayError(
-                503, "overloaded", "the gateway holds too many bodies; try again later", retry_after=1.0
-            )
+            raise self._overloaded()
+
+    def _overloaded(self) -> GatewayError:
+        return GatewayError(
+            503, "overloaded", "the gateway holds too many bodies; try again later", retry_after=1.0
+        )
 
     def _too_large(self) -> GatewayError:
         return GatewayError(

@@ -127,6 +127,7 @@ class Gateway:
         if key is not None:
             key.take(asyncio.get_running_loop().time())
         self._recorder.check()
+        await self._bodies.wait_for_room(self._config.routing.queue_timeout)
         body = await self._bodies.read(request)
         try:
             checked = await self._check(path, body)

@@ -138,7 +138,8 @@ async def test_a_body_that_is_too_large_is_refused(request_: bytes) -> None:
 
 async def test_many_slow_bodies_together_stay_below_their_bound() -> None:
     limits = {"body_max": 20_000, "bodies_max": 50_000, "body_timeout": 30.0}
-    async with upstream(well) as one, gateway(one, limits=limits) as (served, url):
+    routing = {"queue_timeout": 0.02}
+    async with upstream(well) as one, gateway(one, limits=limits, routing=routing) as (served, url):
         waiting = [
             asyncio.create_task(send(url, with_length(b"x" * 15_000, 16_000), "waits")) for _ in range(8)
         ]

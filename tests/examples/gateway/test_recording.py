@@ -193,7 +193,8 @@ async def test_a_full_background_path_sheds_or_slows_down(
 
 async def test_bodies_that_wait_for_their_record_count_and_too_many_refuse_requests(log: GatedAudit) -> None:
     limits = {"body_max": 2000, "bodies_max": 4500}
-    async with upstream(status(400)) as one, gateway(one, limits=limits) as (served, url):
+    routing = {"queue_timeout": 0.02}
+    async with upstream(status(400)) as one, gateway(one, limits=limits, routing=routing) as (served, url):
         large = asking(user="x" * 1500)
         assert [(await post(url, large))[0] for _ in range(2)] == [400, 400]
         code, answer, _ = await post(url, large)
@@ -201,6 +202,18 @@ async def test_bodies_that_wait_for_their_record_count_and_too_many_refuse_reque
         log.go.set()
         await until(lambda: served._bodies.held == 0)
         assert (await post(url, large))[0] == 400
+
+
+async def test_a_request_waits_for_room_while_the_background_path_is_behind(log: GatedAudit) -> None:
+    limits = {"body_max": 2000, "bodies_max": 3000}
+    async with upstream(status(400)) as one, gateway(one, limits=limits) as (served, url):
+        assert (await post(url, asking(user="x" * 1500)))[0] == 400
+        waiting = asyncio.create_task(post(url, asking()))
+        await until(lambda: served._running)
+        await asyncio.wait_for(log.came.wait(), 20)
+        assert len(one.asked) == 1
+        log.go.set()
+        assert (await waiting)[0] == 400
 
 
 def value(served: Any, name: str, **labels: str) -> float | None:
