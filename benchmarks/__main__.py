@@ -23,6 +23,7 @@ BENCHMARKS = (
     "loads",
     "echo",
     "mixed",
+    "gateway",
     "inline",
     "isolates",
     "carrying",
