@@ -37,16 +37,6 @@ class Reason(StrEnum):
     """Shrinking was due at `min_workers`."""
     HOLD = "hold"
     """The size fits what was seen."""
-    SCALING = "scaling"
-    """`throughput`: more threads still moved more bytes."""
-    SETTLED = "settled"
-    """`throughput`: one more thread moved no more bytes, so the size stays for a while."""
-    EXPLORING = "exploring"
-    """`throughput`: one thread fewer or more is tried."""
-    POLICY = "policy"
-    """A policy of the user's own decided it."""
-    POLICY_ERROR = "policy_error"
-    """A policy of the user's own raised or returned no state; the size stays, and it is asked no more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

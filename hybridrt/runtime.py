@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from hybridrt.arguments import check_count, check_flag, check_seconds
-from hybridrt.control.window import Policy
 from hybridrt.draining import Draining
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
@@ -61,7 +60,7 @@ class Runtime:
     Args:
         max_workers: Hard limit of threads. None: 256, less where memory is short.
         min_workers: Idle threads that stay.
-        policy: "demand", "paper", "throughput", or a policy of your own; as of the executor.
+        policy: "demand", or "paper" for the published controller.
         loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
             calls compute; the switch interval is governed by it.
         shield: Whether the interpreter's switch interval may be governed while this runtime is open;
@@ -107,7 +106,7 @@ class Runtime:
         *,
         max_workers: int | None = None,
         min_workers: int = 1,
-        policy: PolicyName | Policy = "demand",
+        policy: PolicyName = "demand",
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,

@@ -41,7 +41,7 @@ __all__ = [
     "Where",
 ]
 
-PolicyName = Literal["demand", "paper", "throughput"]
+PolicyName = Literal["demand", "paper"]
 Where = Literal["auto", "inline", "thread", "isolate", "cluster"]
 Isolation = Literal["auto", "process", "interpreter"]
 
@@ -334,7 +334,7 @@ class Statistics:
     """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
 
     Attributes:
-        policy: The sizing policy; of one of the user's own its class.
+        policy: The sizing policy.
         workers: Live threads.
         idle: Those that wait for a call.
         target: The size decided last: waiting calls at once (`demand`) or threads (`paper`).
@@ -360,7 +360,6 @@ class Statistics:
         decisions: The last 200 sizing decisions, oldest first.
         governor_error: Why the governor does not work now, or None while it does. Calls need no permit
             meanwhile, and it tries again every second.
-        policy_error: What a policy of the user's own did wrong; it is asked no more. None while it works.
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
@@ -392,7 +391,6 @@ class Statistics:
     gil_share: float | None = None
     gil_delay: float | None = None
     governor_error: str | None = None
-    policy_error: str | None = None
     governor_failures: int = 0
     workers_lost: int = 0
     loop_delay: LoopDelay | None = None
@@ -447,7 +445,6 @@ def _pool_lines(statistics: Statistics) -> list[str]:
         f"{statistics.idle} idle; {statistics.target} {size}{reason}",
         f"calls: {', '.join(counts)}",
         *([f"queued: {', '.join(queued)}"] if queued else []),
-        *([f"policy stopped: {statistics.policy_error[:_REASON_WIDTH]}"] if statistics.policy_error else []),
         *(
             [f"governor stopped: {statistics.governor_error[:_REASON_WIDTH]}"]
             if statistics.governor_error

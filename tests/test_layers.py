@@ -25,7 +25,6 @@ ORDER = (
     "measure",
     "observe",
     "control",
-    "policies",
     "pool",
     "loop",
     "options",

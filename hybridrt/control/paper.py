@@ -29,7 +29,6 @@ class PaperPolicy:
     lowest: int = 4
     highest: int = 64
     beta_start: float = 0.5
-    governs: str = "all"
 
     def start(self, limits: Limits) -> State:
         """Return the smallest size."""

@@ -55,8 +55,6 @@ class Window:
             over the mean GIL or CPU demand of a call of the lane. The CPU part is measured well; the
             wait is the least seen, so the true knee is this or higher.
         memory: Share of the memory budget in use.
-        bytes_rate: Bytes per second that the pool's threads read and wrote; None unless the policy
-            `reads_bytes` and the platform counts them.
     """
 
     seconds: float
@@ -71,7 +69,6 @@ class Window:
     gil_share: float | None = None
     knee: float | None = None
     memory: float | None = None
-    bytes_rate: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

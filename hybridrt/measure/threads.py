@@ -46,14 +46,6 @@ class ThreadProbe:
         """Return how long the thread was ready to run and had no core."""
         return self._schedstat(1)
 
-    def io_bytes(self) -> int | None:
-        """Return the bytes that the thread has asked to read and to write (`rchar` and `wchar`)."""
-        try:
-            words = self._read("io").split()
-            return int(words[1]) + int(words[3])
-        except (ValueError, IndexError, MemoryError):
-            return None
-
     def is_runnable(self) -> bool | None:
         """Tell whether the thread runs or waits for a core, rather than for anything else."""
         try:

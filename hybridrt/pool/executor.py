@@ -12,16 +12,13 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.compat import stdlib_threads
 from hybridrt.control.demand import DemandPolicy
-from hybridrt.control.guarded import GuardedPolicy, check_policy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
-from hybridrt.control.throughput import ThroughputPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.pool.admission import FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import broken_error, close
@@ -32,6 +29,7 @@ from hybridrt.pool.interpreter import shared
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.report import pool_statistics
 from hybridrt.pool.roster import dismiss_idle
+from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.state import QUEUED, Call, Pool, Roster
 from hybridrt.pool.thread_pool import ThreadPool
 from hybridrt.pool.watched import WatchedPool
@@ -75,13 +73,6 @@ def _highest(max_workers: int | None, min_workers: int, memory_max: int | None) 
     return most if budget is None else max(min_workers, min(most, max(4, budget // THREAD_BYTES)))
 
 
-_LAWS: dict[str, Callable[[], Policy]] = {
-    "demand": DemandPolicy,
-    "paper": PaperPolicy,
-    "throughput": ThroughputPolicy,
-}
-
-
 class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     """A thread pool that sizes itself by what its calls do.
 
@@ -104,8 +95,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         initializer: Called in each new thread. If it raises, the executor is broken.
         initargs: Arguments of `initializer`.
         min_workers: Idle threads that stay, 0 or more, and the least size of the `paper` policy.
-        policy: "demand"; "paper" for the published controller; "throughput" for the published pool that goes
-            by bytes read and written; or a policy of your own (see `hybridrt.policies`).
+        policy: "demand", or "paper" for the published controller.
         queue_max: Queued calls at most, at least 1; None for no bound. `submit` then raises `QueueFullError`.
         context: "copy" runs each call in a copy of the submitter's context variables, "none" in
             the thread's own. None: "none" with an initializer, whose state a copy would hide.
@@ -138,7 +128,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         initargs: tuple[Any, ...] = (),
         *,
         min_workers: int = 1,
-        policy: PolicyName | Policy = "demand",
+        policy: PolicyName = "demand",
         queue_max: int | None = None,
         context: Literal["copy", "none"] | None = None,
         idle_timeout: float = 10.0,
@@ -158,7 +148,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             raise ValueError(f"min_workers must be at most max_workers ({max_workers}), got {min_workers}")
         if hooks is not None and not isinstance(hooks, Hooks):
             raise TypeError(f"hooks must be Hooks(...) or None, got {hooks!r}")
-        law = _law(policy)
+        check_choice("policy", policy, get_args(PolicyName))
         check_choice("context", context, ("copy", "none", None))
         check_count("queue_max", queue_max, least=1, optional=True)
         check_seconds("idle_timeout", idle_timeout)
@@ -168,8 +158,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         max_workers = _highest(max_workers, min_workers, memory_max)
         measures = measure and os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
         # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
-        self._law = law
-        self._policy_name = policy if isinstance(policy, str) else type(policy).__name__
+        self._policy_name: PolicyName = policy
         self._copies_context = (context or ("none" if initializer else "copy")) == "copy"
         self._thread_name_prefix = thread_name_prefix or f"AdaptiveThreadPoolExecutor-{self._counter()}"
         crew = Roster(
@@ -186,8 +175,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             capacity=shared.permits.capacity,
             cores=shared.cores,
         )
-        in_order = max_workers == 1 or not measures or getattr(law, "governs", "waiting") == "all"
-        admission = FifoAdmission() if in_order else LaneAdmission(shared.permits)
+        admission, law = _admission(policy, in_order=max_workers == 1 or not measures)
         make = ThreadPool if hooks is None or hooks.on_event is None else WatchedPool
         self._pool = make(
             interpreter=shared,
@@ -242,10 +230,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
 
     def statistics(self) -> Statistics:
         """Return what the executor knows about itself; see `Statistics`."""
-        found = pool_statistics(self._pool, self._policy_name)
-        if isinstance(self._law, GuardedPolicy) and self._law.error is not None:
-            return replace(found, policy_error=self._law.error)
-        return found
+        return pool_statistics(self._pool, self._policy_name)
 
     def decision_log(self) -> Recording:
         """Return the last 512 windows and the sizes decided in them, to be replayed; see `Recording`."""
@@ -271,13 +256,13 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         return self._pool.refusal is not None
 
 
-def _law(policy: PolicyName | Policy) -> Policy:
-    """Return the policy of that name, or one of the user's own, guarded."""
-    if isinstance(policy, str):
-        check_choice("policy", policy, tuple(_LAWS))
-        return _LAWS[policy]()
-    check_policy(policy)
-    return GuardedPolicy(policy)
+def _admission(policy: PolicyName, *, in_order: bool) -> tuple[Admission[Call], Policy]:
+    """Return queue discipline and law: with one worker, order is what users rely on."""
+    if policy == "paper":
+        return FifoAdmission(), PaperPolicy()
+    if in_order:
+        return FifoAdmission(), DemandPolicy()
+    return LaneAdmission(shared.permits), DemandPolicy()
 
 
 def _drain_orphan(pool: Pool) -> None:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import replace
 
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy, State, Window
-from hybridrt.pool.bytes_rate import BytesMeter
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.pool.state import Pool
 from hybridrt.values import Decision, Reason
@@ -34,7 +32,6 @@ class Sizing:
         self._limits = limits
         self._made_ns = self._opened_ns = now_ns
         self._sums = Sums()
-        self._bytes = BytesMeter() if getattr(policy, "reads_bytes", False) else None
         self.crowd = 0.0
         """Calls of the governed lane that computed at once, or waited for the GIL, on average."""
         self._calm = False
@@ -69,8 +66,6 @@ class Sizing:
             return False
         before = self.state
         window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)
-        if self._bytes is not None:
-            window = replace(window, bytes_rate=self._bytes.rate(pool.crew.workers, seconds))
         self.state = self._policy.decide(self._limits, before, window)
         self.crowd = crowd_of(pool, window)
         self._log.append((before, window, self.state.workers))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -19,7 +19,7 @@ from hybridrt.values import PolicyName
 
 from .cpython_suite import FOLDER, PACKAGE, PARTS
 
-POLICIES: tuple[PolicyName, ...] = ("demand", "paper")
+POLICIES = get_args(PolicyName)
 SECONDS = 240
 """What one part may take; the longest sleeps for 12 s."""
 AT_ONCE = 4
