@@ -20,6 +20,7 @@ BENCHMARKS = (
     "starts",
     "gil",
     "cost",
+    "background",
     "loads",
     "echo",
     "mixed",

@@ -9,7 +9,8 @@ To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that 
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
-    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`
+    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `LimiterStatistics`, `HostStatistics`,
+    `BackgroundStatistics`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
 
@@ -147,6 +148,7 @@ from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
+    BackgroundStatistics,
     CallEvent,
     Decision,
     FunctionStatistics,
@@ -165,6 +167,7 @@ from hybridrt.values import (
 
 __all__ = [
     "AdaptiveThreadPoolExecutor",
+    "BackgroundStatistics",
     "CallEvent",
     "Decision",
     "Explanation",

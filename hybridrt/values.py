@@ -16,6 +16,7 @@ from typing import Any, Literal
 from hybridrt.placements import Placement, PlacementStatistics, time_text
 
 __all__ = [
+    "BackgroundStatistics",
     "CallEvent",
     "Decision",
     "EventKind",
@@ -244,6 +245,33 @@ class LimiterStatistics:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundStatistics:
+    """The background tasks of a runtime; counts are since it was made.
+
+    Attributes:
+        running: Tasks that run now, dropped ones that have not ended yet included.
+        queued: Calls of `spawn_background` that wait for a place now.
+        spawned: Tasks made.
+        completed: Those that returned.
+        failed: Those that raised.
+        cancelled: Those that were cancelled, dropped ones included.
+        shed: Coroutines that were refused, and tasks that were dropped for newer ones.
+        queue_wait: Seconds that calls of `spawn_background` waited for a place; a sum.
+        errors: How often tasks failed, by cause: `function: ErrorClass`; `other` collects causes beyond 100.
+    """
+
+    running: int
+    queued: int
+    spawned: int
+    completed: int
+    failed: int
+    cancelled: int
+    shed: int
+    queue_wait: float
+    errors: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatistics:
     """What the host gives to this process, as of the last look, every two seconds at most while calls run.
 
@@ -337,6 +365,7 @@ class Statistics:
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
+        background_tasks: What became of them, and of those before; None without a runtime.
         anyio: anyio's limiter of worker threads; None without a runtime, when it is not to be governed,
             and before anything used it.
         shield: The switch interval; None where it is switched off, or there is no GIL.
@@ -368,6 +397,7 @@ class Statistics:
     workers_lost: int = 0
     loop_delay: LoopDelay | None = None
     background: int = 0
+    background_tasks: BackgroundStatistics | None = None
     anyio: LimiterStatistics | None = None
     shield: ShieldStatistics | None = None
     host: HostStatistics | None = None
@@ -448,8 +478,14 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
         governed = "" if anyio.stopped is None else f"; not governed: {anyio.stopped[:_REASON_WIDTH]}"
         total = "any number" if anyio.total is None else anyio.total
         yield f"anyio: {anyio.borrowed} calls of {total} run, {anyio.waiting} wait{governed}"
-    if statistics.background:
+    if (tasks := statistics.background_tasks) is not None and (tasks.spawned or tasks.shed):
+        counts = [f"{count:,} {name}" for name in _TASK_COUNTS if (count := getattr(tasks, name))]
+        yield f"background tasks: {tasks.running} run{''.join(f', {count}' for count in counts)}"
+    elif statistics.background:
         yield f"background tasks: {statistics.background}"
+
+
+_TASK_COUNTS = ("queued", "completed", "failed", "cancelled", "shed")
 
 
 def _function_row(row: FunctionStatistics) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ ORDER = (
     "explaining",
     "agents",
     "draining",
+    "background",
     "runtime",
     "runner",
     "trial",

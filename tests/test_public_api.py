@@ -14,6 +14,7 @@ import hybridrt
 
 NAMES = [
     "AdaptiveThreadPoolExecutor",
+    "BackgroundStatistics",
     "CallEvent",
     "Decision",
     "Explanation",
