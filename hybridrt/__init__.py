@@ -5,7 +5,8 @@ Start with `offload` and `run`; `Runtime` and `AdaptiveThreadPoolExecutor` are t
 a page of its own, as in `help(hybridrt.Runtime)`.
 
 To call: `offload`, which gives an `Offloaded`; within a call `blocking` and `check_cancelled`
-To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
+To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`;
+    a `Policy` of your own gets `Limits` and a `Window` and gives a `State`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
@@ -128,6 +129,7 @@ import sys
 from types import FrameType
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
+from hybridrt.control.window import Limits, Policy, State, Window
 from hybridrt.errors import (
     HybridrtError,
     IsolateInitializerError,
@@ -181,12 +183,14 @@ __all__ = [
     "Kind",
     "LaneNestingError",
     "LimiterStatistics",
+    "Limits",
     "LoopDelay",
     "NotPortableError",
     "OffloadTimeoutError",
     "Offloaded",
     "PlacementReason",
     "PlacementStatistics",
+    "Policy",
     "QueueFullError",
     "Reason",
     "RunningCall",
@@ -195,9 +199,11 @@ __all__ = [
     "ShieldReason",
     "ShieldStatistics",
     "SizePlacement",
+    "State",
     "Statistics",
     "Trial",
     "TrialRow",
+    "Window",
     "WorkerLostError",
     "blocking",
     "check_cancelled",

@@ -14,6 +14,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.background import BackgroundPolicy, BackgroundTasks, check_coroutine
+from hybridrt.control.window import Policy
 from hybridrt.draining import Draining
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
@@ -58,7 +59,7 @@ class Runtime:
     Args:
         max_workers: Hard limit of threads. None: 256, less where memory is short.
         min_workers: Idle threads that stay.
-        policy: "demand", or "paper" for the published controller.
+        policy: "demand", "paper", "throughput", or a `Policy` of your own; see `AdaptiveThreadPoolExecutor`.
         loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
             calls compute; the switch interval is governed by it.
         shield: Whether the interpreter's switch interval may be governed while this runtime is open;
@@ -105,7 +106,7 @@ class Runtime:
         *,
         max_workers: int | None = None,
         min_workers: int = 1,
-        policy: PolicyName = "demand",
+        policy: PolicyName | Policy = "demand",
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,

@@ -37,7 +37,7 @@ __all__ = [
     "Where",
 ]
 
-PolicyName = Literal["demand", "paper"]
+PolicyName = Literal["demand", "paper", "throughput"]
 Where = Literal["auto", "inline", "thread", "isolate", "cluster"]
 Isolation = Literal["auto", "process", "interpreter"]
 
@@ -102,6 +102,12 @@ class Reason(StrEnum):
     """Shrinking was due at `min_workers`."""
     HOLD = "hold"
     """The size fits what was seen."""
+    SCALING = "scaling"
+    """`throughput`: the threads moved more bytes than before, so there are twice as many now."""
+    SETTLED = "settled"
+    """`throughput`: more threads did not move more bytes, and nothing has changed since."""
+    EXPLORING = "exploring"
+    """`throughput`: one thread fewer, or one more, is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,7 +343,7 @@ class Statistics:
     """What an executor, or a runtime, knows about itself; `print` shows what matters on one screen.
 
     Attributes:
-        policy: The sizing policy.
+        policy: The sizing policy; the name of its class if it is the user's own.
         workers: Live threads.
         idle: Those that wait for a call.
         target: The size decided last: waiting calls at once (`demand`) or threads (`paper`).
@@ -362,6 +368,8 @@ class Statistics:
         decisions: The last 200 sizing decisions, oldest first.
         governor_error: Why the governor does not work now, or None while it does. Calls need no permit
             meanwhile, and it tries again every second.
+        policy_error: Why the last decision of a policy of the user's own failed, or None; the size stays.
+        policy_failures: How many of its decisions failed.
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: None without a runtime.
         background: Background tasks that run now.
@@ -394,6 +402,8 @@ class Statistics:
     gil_delay: float | None = None
     governor_error: str | None = None
     governor_failures: int = 0
+    policy_error: str | None = None
+    policy_failures: int = 0
     workers_lost: int = 0
     loop_delay: LoopDelay | None = None
     background: int = 0
@@ -452,6 +462,7 @@ def _pool_lines(statistics: Statistics) -> list[str]:
             if statistics.governor_error
             else []
         ),
+        *([f"policy fails: {statistics.policy_error[:_REASON_WIDTH]}"] if statistics.policy_error else []),
     ]
 
 

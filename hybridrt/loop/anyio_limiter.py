@@ -24,6 +24,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from hybridrt.control.demand import DemandPolicy
+from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.veto import FULL
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.loop.borrowing import Borrowing, Spent
@@ -63,7 +65,8 @@ class AnyioLimiter:
     def __init__(self, loop: asyncio.AbstractEventLoop, pool: Pool) -> None:
         self._loop = loop
         self._pool = pool
-        self._policy = pool.policy
+        # A law for bytes or of the user's own knows nothing of these threads.
+        self._policy = pool.policy if isinstance(pool.policy, PaperPolicy) else DemandPolicy()
         self._limits = pool.limits
         self._limiter: CapacityLimiter | None = None
         self._found = self._set = 0.0

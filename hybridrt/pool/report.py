@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hybridrt.control.checked import CheckedPolicy
+from hybridrt.control.window import Policy
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.protocols import Placed
@@ -64,6 +66,7 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
         "gil_delay": interpreter.gil_load.wait_mean,
         "governor_error": interpreter.governor.error,
         "governor_failures": interpreter.governor.failures,
+        **_failure(pool.policy),
         "shield": pool.shield.statistics_locked(),
         "host": HostStatistics(
             cores=interpreter.cores,
@@ -71,6 +74,13 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
             memory_share=interpreter.memory.share,
         ),
     }
+
+
+def _failure(policy: Policy) -> dict[str, Any]:
+    if not isinstance(policy, CheckedPolicy):
+        return {}
+    error = policy.error
+    return {"policy_error": None if error is None else repr(error), "policy_failures": policy.failures}
 
 
 def _functions(copies: list[Copied], placed: list[tuple[Copied, Placed]]) -> list[FunctionStatistics]:
