@@ -43,7 +43,7 @@ class ThroughputState(State):
 
     Attributes:
         phase: What it does.
-        rate: Bytes per second to compare with: in the interval before, or at the size to which `MORE` adds one.
+        rate: Bytes per second to compare with: of the interval before, or of the size that `MORE` adds to.
         stayed: Intervals for which it has been settled.
     """
 
