@@ -22,6 +22,7 @@ BENCHMARKS = (
     "cost",
     "background",
     "loads",
+    "disk",
     "echo",
     "mixed",
     "inline",
