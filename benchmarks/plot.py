@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks import inline, isolates
+from benchmarks.disk import draw as draw_disk
 from benchmarks.loads.picture import draw
 from benchmarks.loads.store import read
 from benchmarks.placement_picture import draw as draw_placement
@@ -36,6 +37,8 @@ def plot(folder: Path) -> Iterator[Path]:
         yield draw(read(loads), folder / f"{loads.name}.svg")
     for results in sorted(folder.glob("placement-py*.json")):
         yield draw_placement(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
+    for results in sorted(folder.glob("disk-py*.json")):
+        yield draw_disk(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
     for results in sorted(folder.glob("simulator-py*.json")):
         yield draw_sizes(json.loads(results.read_text(encoding="utf-8")), results.with_suffix(".svg"))
 

@@ -8,11 +8,13 @@ To call: `offload`, which gives an `Offloaded`, an `OffloadedGenerator` of a gen
     with `batch=`, within a `deadline`; in a call `blocking`, `check_cancelled`
 To connect: `pipe`, a `Pipe` of functions or `stage`s (`Stage`), with `PipeStatistics` of `StageStatistics`,
     and a `SkippedItem` for each that failed
-To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`
+To run: `run`, `Runtime`, `install`, `AdaptiveThreadPoolExecutor`, `Hooks` that get a `CallEvent`;
+    a `Policy` of your own gets `Limits` and a `Window` and gives a `State`
 To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `statistics()` of a runtime or
     an executor `Statistics`: `FunctionStatistics` (`Kind`, `GilClass`, `GilEvidence`, `BatchStatistics`,
     `PlacementStatistics`, `SizePlacement`, `PlacementReason`), `RunningCall`, `Decision` (`Reason`),
-    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `AnyioStatistics`, `HostStatistics`
+    `LoopDelay`, `ShieldStatistics` (`ShieldReason`), `AnyioStatistics`, `HostStatistics`,
+    `BackgroundStatistics`
 To let a model call functions, with the extra `agents`: `tool` and `Agent`; see `hybridrt.agents`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
     `LaneNestingError`, `NotPortableError`, `WorkerLostError`
@@ -133,6 +135,7 @@ from typing import TYPE_CHECKING, Any
 
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
 from hybridrt.batches.offloaded import Batched
+from hybridrt.control.window import Limits, Policy, State, Window
 from hybridrt.deadline import deadline
 from hybridrt.errors import (
     HybridrtError,
@@ -154,10 +157,12 @@ from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
+from hybridrt.statistics import Statistics
 from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.trial import Trial, TrialRow, trial
 from hybridrt.values import (
     AnyioStatistics,
+    BackgroundStatistics,
     BatchStatistics,
     CallEvent,
     Decision,
@@ -171,7 +176,6 @@ from hybridrt.values import (
     RunningCall,
     ShieldReason,
     ShieldStatistics,
-    Statistics,
 )
 
 if TYPE_CHECKING:
@@ -183,6 +187,7 @@ __all__ = [
     "AdaptiveThreadPoolExecutor",
     "Agent",
     "AnyioStatistics",
+    "BackgroundStatistics",
     "BatchStatistics",
     "Batched",
     "CallEvent",
@@ -197,6 +202,7 @@ __all__ = [
     "IsolateInitializerError",
     "Kind",
     "LaneNestingError",
+    "Limits",
     "LoopDelay",
     "NotPortableError",
     "OffloadTimeoutError",
@@ -206,6 +212,7 @@ __all__ = [
     "PipeStatistics",
     "PlacementReason",
     "PlacementStatistics",
+    "Policy",
     "QueueFullError",
     "Reason",
     "RunningCall",
@@ -217,9 +224,11 @@ __all__ = [
     "SkippedItem",
     "Stage",
     "StageStatistics",
+    "State",
     "Statistics",
     "Trial",
     "TrialRow",
+    "Window",
     "WorkerLostError",
     "blocking",
     "check_cancelled",

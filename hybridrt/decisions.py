@@ -37,6 +37,12 @@ class Reason(StrEnum):
     """Shrinking was due at `min_workers`."""
     HOLD = "hold"
     """The size fits what was seen."""
+    SCALING = "scaling"
+    """`throughput`: the threads moved more bytes than before, so there are twice as many now."""
+    SETTLED = "settled"
+    """`throughput`: more threads did not move more bytes, and nothing has changed since."""
+    EXPLORING = "exploring"
+    """`throughput`: one thread fewer, or one more, is tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
-from hybridrt.arguments import check_count, check_flag, check_seconds
+from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
+from hybridrt.background import BackgroundPolicy, BackgroundTasks, check_coroutine
+from hybridrt.control.window import Policy
 from hybridrt.draining import Draining
-from hybridrt.errors import QueueFullError, RuntimeClosedError
+from hybridrt.errors import RuntimeClosedError
 from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
 from hybridrt.loop.interrupts import Interrupts
 from hybridrt.loop.mapping import bounded_map
@@ -28,11 +29,10 @@ from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.isolates.context import name_variables
 from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
-from hybridrt.values import PolicyName, Statistics
+from hybridrt.statistics import Statistics
+from hybridrt.values import PolicyName
 
 __all__ = ["Runtime", "install"]
-
-logger = logging.getLogger("hybridrt")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,7 +60,7 @@ class Runtime:
     Args:
         max_workers: Hard limit of threads. None: 256, less where memory is short.
         min_workers: Idle threads that stay.
-        policy: "demand", or "paper" for the published controller.
+        policy: "demand", "paper", "throughput", or a `Policy` of your own; see `AdaptiveThreadPoolExecutor`.
         loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
             calls compute; the switch interval is governed by it.
         shield: Whether the interpreter's switch interval may be governed while this runtime is open;
@@ -76,6 +76,10 @@ class Runtime:
             unwatched, as with `asyncio.to_thread`, so that `asyncio.wait_for` and `asyncio.timeout` keep
             their time; the call keeps its thread until it ends.
         background_max: Background tasks at most.
+        background_policy: What becomes of one more. "reject": `background` raises `QueueFullError`.
+            "drop_oldest": the oldest is cancelled and makes room; it still runs its `finally`. "block":
+            `await runtime.spawn_background(...)` waits for a place, in order, and `background`, which cannot
+            wait, raises.
         shutdown_timeout: Seconds that closing may take, 0 or more; tasks that do not heed their cancelling
             get a second more.
         memory_max: Bytes of memory that this process and its isolates may use while the runtime is open. It
@@ -106,13 +110,14 @@ class Runtime:
         *,
         max_workers: int | None = None,
         min_workers: int = 1,
-        policy: PolicyName = "demand",
+        policy: PolicyName | Policy = "demand",
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,
         queue_max: int | None = 10_000,
         abandon_on_cancel: bool = False,
         background_max: int = 1_000,
+        background_policy: BackgroundPolicy = "reject",
         shutdown_timeout: float = 30.0,
         memory_max: int | None = None,
         idle_timeout: float = 10.0,
@@ -126,6 +131,7 @@ class Runtime:
     ) -> None:
         check_seconds("loop_delay_target", loop_delay_target, zero=False)
         check_count("background_max", background_max, least=1)
+        check_choice("background_policy", background_policy, get_args(BackgroundPolicy))
         check_seconds("shutdown_timeout", shutdown_timeout)
         check_flag("shield", shield)
         check_flag("abandon_on_cancel", abandon_on_cancel)
@@ -151,7 +157,7 @@ class Runtime:
         )
         self._setup = make_setup(isolate_initializer, isolate_initargs, forwards=isolate_logging)
         self._variables = name_variables(isolate_context)
-        self._background: set[asyncio.Task[Any]] = set()
+        self._background = BackgroundTasks(background_max, background_policy)
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
         self._anyio: AnyioThreads | None = None
@@ -230,12 +236,14 @@ class Runtime:
             return
         assert self._draining is not None
         self._state = "closing"
+        self._background.refuse_waiting(self._not_open)
         try:
             await self._end_background()
             await self._draining.wait(self._time_left())
             await self._draining.give_up_all()
-            if rest := self._other_background():
+            if rest := self._background.others():
                 await asyncio.wait(rest, timeout=CLEAN_UP)
+                self._background.name_left()
         finally:
             try:
                 self._draining.give_up()
@@ -252,15 +260,9 @@ class Runtime:
         return max(0.0, self._deadline - now)
 
     async def _end_background(self) -> None:
-        if rest := self._other_background():
+        if rest := self._background.others():
             await asyncio.wait(rest, timeout=self._time_left())
-        for task in self._other_background():
-            logger.warning("background task %r did not end by the deadline and is cancelled", task.get_name())
-            task.cancel()
-
-    def _other_background(self) -> set[asyncio.Task[Any]]:
-        """Return the background tasks that closing waits for, which the one that closes is not."""
-        return self._background - {asyncio.current_task()}
+        self._background.cancel_others()
 
     @uninterrupted
     def _uninstall(self) -> None:
@@ -331,35 +333,53 @@ class Runtime:
         return await bounded_map(fn, items, limit)
 
     def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:
-        """Run a coroutine beside the request; it is tracked, and drained at close.
+        """Run a coroutine beside the request; it is tracked, counted, and drained at close.
 
-        An exception that nobody retrieves goes to the loop's exception handler.
+        An error that nobody awaits goes to the loop's exception handler, which logs it: the first of each
+        cause, which is a function and a class of errors. All are counted; see `BackgroundStatistics`.
+
+        Args:
+            coro: What to run.
+            name: Of the task, in logs and at close. None: the qualified name of the coroutine's function.
 
         Raises:
-            QueueFullError: `background_max` tasks run already; the coroutine is closed.
+            QueueFullError: `background_max` tasks run already, and `background_policy` is not "drop_oldest",
+                or as many dropped tasks have not ended yet; the coroutine is closed.
             RuntimeClosedError: The runtime is not open; the coroutine is closed.
         """
-        if not inspect.iscoroutine(coro):
-            raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
         if self._state != "open":
+            check_coroutine(coro)
             coro.close()
             raise self._not_open()
-        if len(self._background) >= self.background_max:
-            coro.close()
-            raise QueueFullError(
-                f"background_max={self.background_max} background tasks run already; await some, or raise it"
-            )
-        task = asyncio.get_running_loop().create_task(coro, name=name)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
+        return self._background.spawn(coro, name)
+
+    async def spawn_background(
+        self, coro: Coroutine[Any, Any, R], *, name: str | None = None
+    ) -> asyncio.Task[R]:
+        """Do the same as `background`; with `background_policy="block"` wait for a place first, in order.
+
+        Returns when the task has been made, not when it has ended. A background task that waits here keeps
+        its own place: if all do so at once, they wait until the runtime closes.
+
+        Args:
+            coro: What to run. It is closed if the wait is cancelled.
+            name: As in `background`.
+
+        Raises:
+            QueueFullError: As in `background`, unless the policy is "block".
+            RuntimeClosedError: The runtime is not open, or closed meanwhile; the coroutine is closed.
+        """
+        if self._state != "open":
+            return self.background(coro, name=name)
+        return await self._background.spawn_when_free(coro, name, self._check_open)
 
     def statistics(self) -> Statistics:
         """Return what the runtime knows about itself; see `Statistics`."""
         return replace(
             self.executor.statistics(),
             loop_delay=None if self._watch is None else self._watch.summary(),
-            background=len(self._background),
+            background=self._background.count(),
+            background_tasks=self._background.statistics(),
             anyio=None if self._anyio is None else self._anyio.statistics(),
         )
 
@@ -368,6 +388,10 @@ class Runtime:
         if self._state not in ("open", "closing") or self._port is None:
             raise self._not_open()
         return self._port
+
+    def _check_open(self) -> None:
+        if self._state != "open":
+            raise self._not_open()
 
     def _not_open(self) -> RuntimeClosedError:
         remedy = "use it within `async with Runtime()`" if self._state == "new" else "make a new one"

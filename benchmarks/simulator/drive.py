@@ -109,6 +109,10 @@ class Run:
         return [tick.live for tick in self.ticks if since <= tick.now < until]
 
 
+_MOVED = 2e6
+"""Bytes that each call reads or writes in the model, as its last step."""
+
+
 class _Eyes:
     """Makes windows out of counters, with the errors that the real ones have."""
 
@@ -141,6 +145,7 @@ class _Eyes:
             beta_certified=self._certified(past) if gil and calls else None,
             gil_share=self._gil_share(past["gil"] / seconds) if gil else None,
             knee=self._knee(),
+            moved=calls * _MOVED / seconds,
         )
 
     def _sums(self) -> dict[str, float]:

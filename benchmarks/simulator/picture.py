@@ -15,6 +15,7 @@ _SHOWN = {
     "BetaPool": "#d9a441",
     ".NET": "#6a8f4e",
     "Gradient2": "#8a6fb0",
+    "throughput": "#5b5b5b",
 }
 
 

@@ -89,6 +89,19 @@ NAMED = (
         seconds=35.0,
     ),
     Scenario(
+        "disk in two phases: 8 places, then 3 that slow down",
+        (
+            Load(calls=(Call(served=15 * _MS, gil=0.2 * _MS),), clients=100, server=Server(servers=8)),
+            Load(
+                calls=(Call(served=80 * _MS, gil=0.2 * _MS),),
+                clients=100,
+                server=Server(servers=3, slowdown=0.02),
+                since=30.0,
+            ),
+        ),
+        seconds=70.0,
+    ),
+    Scenario(
         "no GIL, 4 cores: 5 ms + 2 ms, 200 clients",
         (Load(calls=(Call(wait=5 * _MS, gil=2 * _MS),), clients=200),),
         machine=Machine(gil=False, cores=4),

@@ -14,12 +14,14 @@ from benchmarks.simulator.rivals import BetaPool, Fixed, Gradient2, QueueDepth, 
 from benchmarks.simulator.scenario import HIGHEST, Scenario
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
+from hybridrt.control.throughput import ThroughputPolicy
 
 __all__ = ["SIZERS", "Score", "Summary", "best_of", "score", "summarise"]
 
 SIZERS: Mapping[str, Callable[[], Sizer]] = {
     "hybridrt": lambda: Governed(DemandPolicy()),
     "paper": lambda: Governed(PaperPolicy()),
+    "throughput": lambda: Governed(ThroughputPolicy()),
     "BetaPool": BetaPool,
     ".NET": DotNet,
     "Gradient2": Gradient2,

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from hybridrt.control.knee import DemandState, is_pressed, observe, reopen, staff
 from hybridrt.control.trial import begin, is_crowded, judge, try_uncrowding
@@ -43,12 +44,16 @@ class DemandPolicy:
     Attributes:
         interval: Seconds between two decisions.
         first: The size to start with, and to rest at.
+        governs: The size counts for the waiting calls.
+        needs_moved: It does not know bytes.
         patience: Seconds from finding a knee to the first doubt; doubles up to sixteen times that.
     """
 
     interval: float = 0.05
     first: int = 6
     patience: float = 4.0
+    governs: Literal["all", "waiting"] = "waiting"
+    needs_moved: bool = False
 
     def start(self, limits: Limits) -> DemandState:
         """Return the first size."""

@@ -11,6 +11,7 @@ on k threads reads b = 1 - 1/k and the veto cannot fire. Use `demand` unless you
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.values import Reason
@@ -29,6 +30,8 @@ class PaperPolicy:
     lowest: int = 4
     highest: int = 64
     beta_start: float = 0.5
+    governs: Literal["all", "waiting"] = "all"
+    needs_moved: bool = False
 
     def start(self, limits: Limits) -> State:
         """Return the smallest size."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from hybridrt.values import Reason
 
@@ -55,6 +55,8 @@ class Window:
             over the mean GIL or CPU demand of a call of the lane. The CPU part is measured well; the
             wait is the least seen, so the true knee is this or higher.
         memory: Share of the memory budget in use.
+        moved: Bytes per second that the worker threads asked to read and write; None unless the policy has
+            `needs_moved`, and where the kernel does not tell.
     """
 
     seconds: float
@@ -69,6 +71,7 @@ class Window:
     gil_share: float | None = None
     knee: float | None = None
     memory: float | None = None
+    moved: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,21 +93,51 @@ class State:
 
 
 class Policy(Protocol):
-    """A sizing policy: a pure function from a window to the next state."""
+    """A sizing policy: a pure function from a window to the next state.
+
+    For one of your own inherit from it and write `decide`; what else there is has defaults. Give an instance
+    to `Runtime(policy=...)` or `AdaptiveThreadPoolExecutor(policy=...)`.
+
+    It is called in a thread of the runtime, with the lock of all pools held: it must be quick (some 20 us),
+    and must not wait, do I/O, log, or call an executor. All that it remembers belongs into its state, so that
+    the decisions can be replayed: for more than a size use a subclass of `State`. If it raises, or returns
+    what is no state, the pool keeps its size, `statistics().policy_error` says why, and it is asked again at
+    the end of the next window.
+    """
 
     @property
     def interval(self) -> float:
-        """Seconds between two decisions."""
-        ...
+        """Seconds between two decisions; read once."""
+        return 0.5
+
+    @property
+    def governs(self) -> Literal["all", "waiting"]:
+        """What the size counts.
+
+        "all": threads, whatever their calls do; nothing keeps computing calls from sharing the GIL.
+        "waiting": calls that wait; those that compute need a permit, as under `demand`.
+        """
+        return "all"
+
+    @property
+    def needs_moved(self) -> bool:
+        """Whether `Window.moved` is to be measured: some 10 us a thread for each window."""
+        return False
 
     def start(self, limits: Limits) -> State:
-        """Return the state before the first window."""
-        ...
+        """Return the state before the first window; by default the least size."""
+        return State(workers=limits.lowest)
 
     def decide(self, limits: Limits, state: State, window: Window) -> State:
-        """Return the next state; its reason is the whole explanation."""
+        """Return the next state, of which the reason is the whole explanation.
+
+        A size beyond the limits becomes the nearest one within them.
+        """
         ...
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        """Tell whether windows without calls would change nothing any more."""
-        ...
+        """Return True if windows without calls would change nothing any more, so that nobody need wake up.
+
+        By default when the size is the first one.
+        """
+        return state.workers == self.start(limits).workers

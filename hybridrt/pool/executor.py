@@ -16,10 +16,13 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.compat import stdlib_threads
+from hybridrt.control.checked import CheckedPolicy, check_policy
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
+from hybridrt.control.throughput import ThroughputPolicy
 from hybridrt.control.window import Limits, Policy
+from hybridrt.measure.moved import counts_moved
 from hybridrt.pool.admission import FifoAdmission, LaneAdmission
 from hybridrt.pool.closing import broken_error, close
 from hybridrt.pool.exiting import exit_error
@@ -33,7 +36,8 @@ from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.state import QUEUED, Call, Pool, Roster
 from hybridrt.pool.thread_pool import ThreadPool
 from hybridrt.pool.watched import WatchedPool
-from hybridrt.values import PolicyName, Statistics
+from hybridrt.statistics import Statistics
+from hybridrt.values import PolicyName
 
 __all__ = ["AdaptiveThreadPoolExecutor"]
 
@@ -95,7 +99,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         initializer: Called in each new thread. If it raises, the executor is broken.
         initargs: Arguments of `initializer`.
         min_workers: Idle threads that stay, 0 or more, and the least size of the `paper` policy.
-        policy: "demand", or "paper" for the published controller.
+        policy: "demand"; "paper" for the published controller of the blocking ratio; "throughput" for the one
+            that follows the bytes that threads read and write, on Linux; or a `Policy` of your own.
         queue_max: Queued calls at most, at least 1; None for no bound. `submit` then raises `QueueFullError`.
         context: "copy" runs each call in a copy of the submitter's context variables, "none" in
             the thread's own. None: "none" with an initializer, whose state a copy would hide.
@@ -116,6 +121,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
     Raises:
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of its range.
+        NotImplementedError: policy="throughput" where the kernel does not count the bytes of threads.
     """
 
     _counter = itertools.count().__next__
@@ -128,7 +134,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         initargs: tuple[Any, ...] = (),
         *,
         min_workers: int = 1,
-        policy: PolicyName = "demand",
+        policy: PolicyName | Policy = "demand",
         queue_max: int | None = None,
         context: Literal["copy", "none"] | None = None,
         idle_timeout: float = 10.0,
@@ -148,7 +154,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             raise ValueError(f"min_workers must be at most max_workers ({max_workers}), got {min_workers}")
         if hooks is not None and not isinstance(hooks, Hooks):
             raise TypeError(f"hooks must be Hooks(...) or None, got {hooks!r}")
-        check_choice("policy", policy, get_args(PolicyName))
+        if policy not in get_args(PolicyName):
+            check_policy(policy, get_args(PolicyName))
         check_choice("context", context, ("copy", "none", None))
         check_count("queue_max", queue_max, least=1, optional=True)
         check_seconds("idle_timeout", idle_timeout)
@@ -158,7 +165,6 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         max_workers = _highest(max_workers, min_workers, memory_max)
         measures = measure and os.environ.get("HYBRIDRT_MEASURE", "1") != "0"
         # ThreadPoolExecutor.__init__ is skipped on purpose: its queue and threads are replaced.
-        self._policy_name: PolicyName = policy
         self._copies_context = (context or ("none" if initializer else "copy")) == "copy"
         self._thread_name_prefix = thread_name_prefix or f"AdaptiveThreadPoolExecutor-{self._counter()}"
         crew = Roster(
@@ -175,7 +181,9 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             capacity=shared.permits.capacity,
             cores=shared.cores,
         )
-        admission, law = _admission(policy, in_order=max_workers == 1 or not measures)
+        law = _law(policy)
+        self._policy_name = law.name if isinstance(law, CheckedPolicy) else str(policy)
+        admission = _admission(law, in_order=max_workers == 1 or not measures)
         make = ThreadPool if hooks is None or hooks.on_event is None else WatchedPool
         self._pool = make(
             interpreter=shared,
@@ -256,13 +264,27 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         return self._pool.refusal is not None
 
 
-def _admission(policy: PolicyName, *, in_order: bool) -> tuple[Admission[Call], Policy]:
-    """Return queue discipline and law: with one worker, order is what users rely on."""
-    if policy == "paper":
-        return FifoAdmission(), PaperPolicy()
-    if in_order:
-        return FifoAdmission(), DemandPolicy()
-    return LaneAdmission(shared.permits), DemandPolicy()
+def _law(policy: PolicyName | Policy) -> Policy:
+    """Return the law of that name, or the user's own."""
+    if not isinstance(policy, str):
+        return CheckedPolicy(policy)
+    if policy == "throughput" and not counts_moved():
+        raise NotImplementedError(
+            "policy='throughput' needs /proc/self/task/TID/io, which this system does not have; use 'demand'"
+        )
+    return _LAWS[policy]()
+
+
+_LAWS: dict[PolicyName, Callable[[], Policy]] = {
+    "demand": DemandPolicy,
+    "paper": PaperPolicy,
+    "throughput": ThroughputPolicy,
+}
+
+
+def _admission(law: Policy, *, in_order: bool) -> Admission[Call]:
+    """Return the queue discipline: with one worker, order is what users rely on."""
+    return FifoAdmission() if in_order or law.governs == "all" else LaneAdmission(shared.permits)
 
 
 def _drain_orphan(pool: Pool) -> None:

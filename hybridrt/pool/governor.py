@@ -333,6 +333,8 @@ class Governor:
         if not active:
             self.native.rested(*native)
         start(hired)
+        for pool in pools:
+            pool.sizing.tell_failure()
         for call in spilled:
             error = no_isolate_free()
             call.pool.hooks.withdrawn(call, type(error).__name__)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hybridrt.control.checked import CheckedPolicy
+from hybridrt.control.window import Policy
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.protocols import Batching, Placed
 from hybridrt.pool.state import Call, Pool, Worker
-from hybridrt.values import (
-    FunctionStatistics,
-    HostStatistics,
-    PhaseReason,
-    PhaseStatistics,
-    RunningCall,
-    Statistics,
-)
+from hybridrt.statistics import Statistics
+from hybridrt.values import FunctionStatistics, HostStatistics, PhaseReason, PhaseStatistics, RunningCall
 
 __all__ = ["pool_statistics"]
 
@@ -74,6 +70,7 @@ def _figures_locked(pool: Pool) -> dict[str, Any]:
         "gil_delay": interpreter.gil_load.wait_mean,
         "governor_error": interpreter.governor.error,
         "governor_failures": interpreter.governor.failures,
+        **_failure(pool.policy),
         "shield": pool.shield.statistics_locked(),
         "host": HostStatistics(
             cores=interpreter.cores,
@@ -87,6 +84,13 @@ def _phases(pool: Pool, in_line: int) -> PhaseStatistics:
     if not pool.phases:
         return PhaseStatistics(reason=PhaseReason.OFF, in_line=in_line)
     return replace(pool.interpreter.phases.statistics(), in_line=in_line)
+
+
+def _failure(policy: Policy) -> dict[str, Any]:
+    if not isinstance(policy, CheckedPolicy):
+        return {}
+    error = policy.error
+    return {"policy_error": None if error is None else repr(error), "policy_failures": policy.failures}
 
 
 def _functions(

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from hybridrt.control.window import Window
+from hybridrt.measure.moved import MovedBytes
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 
@@ -38,7 +39,9 @@ class Sums:
     wakes: tuple[int, int] = (0, 0)
 
 
-def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple[Window, Sums]:
+def look_at_lane(
+    pool: Pool, before: Sums, now_ns: int, seconds: float, bytes_moved: MovedBytes | None = None
+) -> tuple[Window, Sums]:
     """Return what happened since `before`, and the sums to begin the next window with."""
     lane = [
         (stint, call)
@@ -49,6 +52,7 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
     completed = sums.completed - before.completed
     asked_wall, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
     wakes, taken = (new - old for new, old in zip(sums.wakes, before.wakes, strict=True))
+    moved = None if bytes_moved is None else bytes_moved.since(_native_ids(pool))
     window = Window(
         seconds=seconds,
         queued=pool.admission.governed(),
@@ -62,8 +66,14 @@ def look_at_lane(pool: Pool, before: Sums, now_ns: int, seconds: float) -> tuple
         gil_share=taken / wakes if wakes else None,
         knee=_knee(pool.interpreter, [call.profile for _, call in lane]),
         memory=pool.interpreter.memory.share,
+        moved=None if moved is None else moved / seconds,
     )
     return window, sums
+
+
+def _native_ids(pool: Pool) -> list[int]:
+    """Return the kernel's numbers of the threads; one that starts just now has none yet."""
+    return [number for worker in pool.crew.workers if (number := worker.thread.native_id) is not None]
 
 
 def _is_governed(pool: Pool, stint: Worker) -> bool:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 
+from hybridrt.control.checked import CheckedPolicy
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, Policy, State, Window
+from hybridrt.measure.moved import MovedBytes
 from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.pool.state import Pool
 from hybridrt.values import Decision, Reason
 
 __all__ = ["LOG", "Sizing"]
+
+logger = logging.getLogger("hybridrt")
 
 LOG = 512
 """Windows kept, so that what was decided in them can be decided again."""
@@ -32,6 +37,9 @@ class Sizing:
         self._limits = limits
         self._made_ns = self._opened_ns = now_ns
         self._sums = Sums()
+        self._moved = MovedBytes() if policy.needs_moved else None
+        self._told: str | None = None
+        """The failure of the policy that was logged last."""
         self.crowd = 0.0
         """Calls of the governed lane that computed at once, or waited for the GIL, on average."""
         self._calm = False
@@ -65,7 +73,7 @@ class Sizing:
             self._opened_ns, self.crowd = now_ns, 0.0
             return False
         before = self.state
-        window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds)
+        window, self._sums = look_at_lane(pool, self._sums, now_ns, seconds, self._moved)
         self.state = self._policy.decide(self._limits, before, window)
         self.crowd = crowd_of(pool, window)
         self._log.append((before, window, self.state.workers))
@@ -75,6 +83,16 @@ class Sizing:
         if (self.state.workers, self.state.reason) != (before.workers, before.reason):
             self.decisions.append(self._decision(pool, before, now_ns))
         return self.state.workers != before.workers
+
+    def tell_failure(self) -> None:
+        """Log that the user's policy fails, once for each error in a row; without the lock."""
+        policy = self._policy
+        if not isinstance(policy, CheckedPolicy) or (policy.error is None and self._told is None):
+            return
+        error = policy.error
+        told, self._told = self._told, None if error is None else repr(error)
+        if error is not None and self._told != told:
+            logger.error("the policy %s failed; the pool keeps its size", policy.name, exc_info=error)
 
     def _is_calm(self, pool: Pool) -> bool:
         """Tell whether the law had nothing to do, and still has not; the paper's keeps to its interval."""

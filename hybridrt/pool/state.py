@@ -317,6 +317,10 @@ class Sizer(Protocol):
         """Decide if a window is over; return whether the size changed."""
         ...
 
+    def tell_failure(self) -> None:
+        """Log that the policy fails; without the lock."""
+        ...
+
     def set_limits(self, limits: Limits) -> None:
         """Go by other bounds from now on."""
         ...

@@ -59,6 +59,7 @@ windows = st.builds(
     gil_share=st.none() | _share,
     knee=st.none() | st.floats(min_value=1.0, max_value=1e5),
     memory=st.none() | st.floats(min_value=0.0, max_value=1.5),
+    moved=st.none() | st.floats(min_value=0.0, max_value=1e10),
 )
 
 

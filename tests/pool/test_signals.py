@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import pytest
@@ -27,6 +27,8 @@ class _Room:
     """A policy that has room for four."""
 
     interval = 3600.0
+    governs: Literal["all", "waiting"] = "waiting"
+    needs_moved: bool = False
 
     def start(self, limits: Limits) -> State:
         return State(workers=4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pytest
 
@@ -35,6 +36,8 @@ class Scripted:
     rests: bool = False
     stays: Reason = Reason.KNEE
     streak: int = 0
+    governs: Literal["all", "waiting"] = "waiting"
+    needs_moved: bool = False
 
     def start(self, limits: Limits) -> State:
         return State(workers=1)

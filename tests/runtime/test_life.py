@@ -249,7 +249,11 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"govern_anyio": 1}, TypeError, "govern_anyio must be True or False, got 1"),
     ({"measure": None}, TypeError, "measure must be True or False, got None"),
     ({"hooks": print}, TypeError, r"hooks must be Hooks\(...\) or None, got <built-in"),
-    ({"policy": "magic"}, ValueError, "policy must be one of 'demand', 'paper', got 'magic'"),
+    (
+        {"policy": "magic"},
+        ValueError,
+        "policy must be one of 'demand', 'paper', 'throughput', or an object .* got 'magic'",
+    ),
     ({"queue_max": -1}, ValueError, "queue_max must be an int >= 1 or None, got -1"),
     ({"queue_max": math.nan}, TypeError, "queue_max must be an int >= 1 or None, got nan"),
     ({"background_max": 0}, ValueError, "background_max must be an int >= 1, got 0"),

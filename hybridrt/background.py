@@ -1,0 +1,255 @@
+"""Background tasks of one runtime: how many may run, which are dropped, what became of them.
+
+Works on the loop of the runtime, but for `statistics`, which is safe from any thread. Knows no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Literal, TypeVar
+
+from hybridrt.errors import QueueFullError
+from hybridrt.values import BackgroundStatistics
+
+__all__ = ["BackgroundPolicy", "BackgroundTasks"]
+
+logger = logging.getLogger("hybridrt")
+
+R = TypeVar("R")
+
+BackgroundPolicy = Literal["reject", "drop_oldest", "block"]
+
+CAUSES = 100
+"""Causes of errors that are told apart; the others are counted together. Not measured."""
+OTHER = "other"
+
+
+class BackgroundTasks:
+    """The background tasks of one runtime.
+
+    Args:
+        most: How many may run at once.
+        policy: What happens to one more: see `Runtime`.
+    """
+
+    def __init__(self, most: int, policy: BackgroundPolicy) -> None:
+        self._most = most
+        self._policy = policy
+        self._running: dict[asyncio.Task[Any], None] = {}
+        """Those that count, oldest first; a set with an order."""
+        self._leaving: set[asyncio.Task[Any]] = set()
+        """Those that were dropped and have not ended yet."""
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        """Spawns that wait for a place, in order."""
+        self._reserved = 0
+        """Places that were given to a waiting spawn which has not gone on yet."""
+        self._spawned = self._completed = self._failed = self._cancelled = self._shed = 0
+        self._queue_wait = 0.0
+        self._errors: dict[str, int] = {}
+
+    def __contains__(self, task: asyncio.Task[Any] | None) -> bool:
+        return task in self._running or task in self._leaving
+
+    # ------------------------------------------------------------------ beginning
+
+    def spawn(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
+        """Start a task now.
+
+        Raises:
+            QueueFullError: There is no place and none can be made; the coroutine is closed.
+        """
+        check_coroutine(coro)
+        if len(self._running) + self._reserved >= self._most or self._waiting:
+            self._make_place(coro)
+        return self._start(coro, name)
+
+    async def spawn_when_free(
+        self, coro: Coroutine[Any, Any, R], name: str | None, check_open: Callable[[], None]
+    ) -> asyncio.Task[R]:
+        """Start a task, if the policy is "block" once there is a place for it.
+
+        Args:
+            coro: What to run.
+            name: Of the task.
+            check_open: Raises if no more tasks are taken; asked again after the wait.
+        """
+        check_coroutine(coro)
+        full = len(self._running) + self._reserved >= self._most or self._waiting
+        if self._policy != "block" or not full:
+            return self.spawn(coro, name)
+        try:
+            await self._wait_for_place()
+        except BaseException:
+            coro.close()
+            raise
+        self._reserved -= 1
+        try:
+            check_open()
+        except BaseException:
+            coro.close()
+            self._pass_place_on()
+            raise
+        return self._start(coro, name)
+
+    def _start(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
+        name = name or coro.__qualname__  # type: ignore[attr-defined]  # all that `check_coroutine` lets pass
+        task = asyncio.get_running_loop().create_task(coro, name=name)
+        self._spawned += 1
+        self._running[task] = None
+        task.add_done_callback(self._ended)
+        return task
+
+    def _make_place(self, coro: Coroutine[Any, Any, Any]) -> None:
+        """Drop the oldest task, or refuse this one.
+
+        The task that spawns is not dropped. Dropped tasks may take their time to end, but no more of them
+        than may run: what ignores its cancelling must not pile up.
+        """
+        if self._policy == "drop_oldest" and len(self._leaving) < self._most:
+            current = asyncio.current_task()
+            oldest = next((task for task in self._running if task is not current), None)
+            if oldest is not None:
+                del self._running[oldest]
+                self._leaving.add(oldest)
+                self._shed += 1
+                oldest.cancel("dropped for a newer background task")
+                return
+        coro.close()
+        if self._policy == "block":
+            remedy = "wait for a place with `await runtime.spawn_background(...)`, or raise it"
+        else:
+            remedy = "await some, or raise it"
+        self._shed += 1
+        raise QueueFullError(f"background_max={self._most} background tasks run already; {remedy}")
+
+    # ------------------------------------------------------------------ waiting for a place
+
+    async def _wait_for_place(self) -> None:
+        """Wait until a task that ends gives its place to this spawn, which is then reserved.
+
+        Raises:
+            asyncio.CancelledError: Given up. A place that was given in the same turn goes to the next:
+
+                1. A task ends; its place is reserved for us and our future is set.
+                2. Before we go on, we are cancelled.
+                3. We wake up with the error, and the reservation would stay for ever.
+        """
+        since, place = time.perf_counter(), asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except BaseException:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self._reserved -= 1
+                self._pass_place_on()
+            elif place in self._waiting:
+                self._waiting.remove(place)
+            raise
+        finally:
+            self._queue_wait += time.perf_counter() - since
+
+    def _pass_place_on(self) -> None:
+        """Give the places there are to the spawns that wait, in order."""
+        while self._waiting and len(self._running) + self._reserved < self._most:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._reserved += 1
+                place.set_result(None)
+
+    def refuse_waiting(self, error: Callable[[], BaseException]) -> None:
+        """Fail the spawns that wait."""
+        while self._waiting:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._shed += 1
+                place.set_exception(error())
+
+    # ------------------------------------------------------------------ ending
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task in self._running:
+            del self._running[task]
+            if self._waiting:
+                self._pass_place_on()
+        else:
+            self._leaving.discard(task)
+        if task.cancelled():
+            self._cancelled += 1
+        elif getattr(task, "_log_traceback", False):  # `exception()` would mark the error as retrieved
+            self._failed += 1
+            # After those who await it, whose callbacks stand behind ours: then it is known who has seen it.
+            task.get_loop().call_soon(self._report, task)
+        else:
+            self._completed += 1
+
+    def _report(self, task: asyncio.Task[Any]) -> None:
+        """Count what a task raised by its cause, and tell the loop's exception handler of a new one."""
+        unseen = getattr(task, "_log_traceback", False)
+        error = task.exception()
+        cause = f"{getattr(task.get_coro(), '__qualname__', task.get_name())}: {type(error).__name__}"
+        if cause not in self._errors and len(self._errors) >= CAUSES:
+            cause = OTHER
+        seen_before = self._errors.get(cause, 0)
+        self._errors[cause] = seen_before + 1
+        if unseen and not seen_before:
+            message = f"background task {task.get_name()!r} failed; more of {cause!r} are only counted"
+            task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
+
+    # ------------------------------------------------------------------ closing
+
+    def others(self) -> set[asyncio.Task[Any]]:
+        """Return the tasks that closing waits for, which the one that closes is not."""
+        return {*self._running, *self._leaving} - {asyncio.current_task()}
+
+    def cancel_others(self) -> None:
+        """Cancel what has not ended by the deadline, and name it."""
+        left = self.others()
+        if left:
+            logger.warning("%s", _name(left, "did not end by the deadline", "cancelled"))
+        for task in left:
+            task.cancel()
+
+    def name_left(self) -> None:
+        """Name what has not heeded its cancelling."""
+        if left := self.others():
+            logger.warning("%s", _name(left, "did not end when cancelled", "left behind"))
+
+    # ------------------------------------------------------------------ what is told
+
+    def count(self) -> int:
+        """Return how many tasks run, the dropped ones that have not ended included."""
+        return len(self._running) + len(self._leaving)
+
+    def statistics(self) -> BackgroundStatistics:
+        """Return counters and gauges."""
+        return BackgroundStatistics(
+            running=self.count(),
+            queued=len(self._waiting),
+            spawned=self._spawned,
+            completed=self._completed,
+            failed=self._failed,
+            cancelled=self._cancelled,
+            shed=self._shed,
+            queue_wait=self._queue_wait,
+            errors=dict(self._errors),
+        )
+
+
+def check_coroutine(coro: object) -> None:
+    """Raise a `TypeError` if that is no coroutine."""
+    if not inspect.iscoroutine(coro):
+        raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
+
+
+def _name(tasks: Iterable[asyncio.Task[Any]], what: str, fate: str) -> str:
+    """Return a sentence that names the tasks, each name once."""
+    names = Counter(task.get_name() for task in tasks)
+    if names.total() == 1:
+        return f"background task {next(iter(names))!r} {what} and is {fate}"
+    told = ", ".join(f"{name!r}" if n == 1 else f"{name!r} ({n} times)" for name, n in names.most_common())
+    return f"{names.total()} background tasks {what} and are {fate}: {told}"
