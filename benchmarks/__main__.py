@@ -23,6 +23,7 @@ BENCHMARKS = (
     "loads",
     "echo",
     "mixed",
+    "frameworks",
     "inline",
     "isolates",
     "carrying",
