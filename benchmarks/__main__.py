@@ -26,6 +26,7 @@ BENCHMARKS = (
     "echo",
     "mixed",
     "gateway",
+    "frameworks",
     "inline",
     "isolates",
     "carrying",
