@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -86,3 +88,10 @@ def test_an_upstreams_key_must_be_in_the_environment(monkeypatch: pytest.MonkeyP
 )
 def test_models_are_matched_by_pattern(patterns: list[str], model: str, fits: bool) -> None:
     assert serves(patterns, model) is fits
+
+
+def test_the_configuration_in_the_docs_can_be_used() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "gateway.md").read_text()
+    (block,) = re.findall(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    made = parse(tomllib.loads(block))
+    assert (len(made.keys), len(made.upstreams), made.audit.durability) == (1, 2, "strict")
