@@ -12,24 +12,9 @@ interpreter's lock protects the counts.
 
 from __future__ import annotations
 
-from enum import IntEnum
+__all__ = ["FREE", "LONG", "NONE", "SHORT", "Permits"]
 
-__all__ = ["FREE", "LONG", "NONE", "SHORT", "Permit", "Permits"]
-
-
-class Permit(IntEnum):
-    """What a call holds while it computes."""
-
-    NONE = 0
-    SHORT = 1
-    LONG = 2
-    FREE = 3
-
-
-NONE: int = Permit.NONE
-SHORT: int = Permit.SHORT
-LONG: int = Permit.LONG
-FREE: int = Permit.FREE
+NONE, SHORT, LONG, FREE = range(4)
 
 
 class Permits:
