@@ -15,25 +15,11 @@ until somebody ends. The interpreter's lock protects the counts and the lines.
 from __future__ import annotations
 
 from collections import deque
-from enum import IntEnum
 from typing import Any, Protocol
 
-__all__ = ["FREE", "LONG", "NONE", "SHORT", "Asking", "Permit", "Permits"]
+__all__ = ["FREE", "LONG", "NONE", "SHORT", "Asking", "Permits"]
 
-
-class Permit(IntEnum):
-    """What a call holds while it computes."""
-
-    NONE = 0
-    SHORT = 1
-    LONG = 2
-    FREE = 3
-
-
-NONE: int = Permit.NONE
-SHORT: int = Permit.SHORT
-LONG: int = Permit.LONG
-FREE: int = Permit.FREE
+NONE, SHORT, LONG, FREE = range(4)
 _IN_A_ROW = 4
 """Permits that go to calls that come back, until one is left for a call that is queued. Not measured."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hybridrt.pool.call_state import QUEUED, CallState
-from hybridrt.pool.permits import NONE, Permit
+from hybridrt.pool.permit import Permit
 
 __all__ = ["show_call", "show_pool", "show_worker"]
 
@@ -14,7 +14,10 @@ def show_call(call: Any) -> str:
     """Return the `repr` of a call: its function, its state and its permit."""
     profile = getattr(call, "profile", None)
     name = "without a function" if profile is None else profile.name
-    state, permit = CallState(getattr(call, "state", QUEUED)).name, Permit(getattr(call, "permit", NONE)).name
+    state, permit = (
+        CallState(getattr(call, "state", QUEUED)).name,
+        Permit(getattr(call, "permit", Permit.NONE)).name,
+    )
     return f"<{type(call).__name__} {name}, {state}, permit {permit}>"
 
 
