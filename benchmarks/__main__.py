@@ -23,6 +23,7 @@ BENCHMARKS = (
     "loads",
     "echo",
     "mixed",
+    "agents",
     "inline",
     "isolates",
     "carrying",
