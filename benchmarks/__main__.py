@@ -27,6 +27,7 @@ BENCHMARKS = (
     "mixed",
     "gateway",
     "frameworks",
+    "agents",
     "inline",
     "isolates",
     "carrying",

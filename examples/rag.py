@@ -60,6 +60,8 @@ def run(options: Options, arguments: Sequence[str]) -> None:
     if options.compare:
         compare(Path(__file__).resolve(), arguments, options, console)
         return
+    import ragkit.job  # noqa: F401  here, because an import on the loop would stop it
+
     main = on_hybridrt if options.executor == "hybridrt" else on_default_executor
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:  # the same loop for both
         report = runner.run(main(options, View(console)))

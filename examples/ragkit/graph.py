@@ -18,10 +18,7 @@ from safetensors.numpy import load_file
 
 from .errors import ModelError
 
-__all__ = ["GRAPH_VERSION", "build_graph"]
-
-GRAPH_VERSION = 1
-"""Part of the cache key: raise it when the graph changes."""
+__all__ = ["build_graph"]
 
 OPSET = 20  # the first with Gelu
 IR_VERSION = 10

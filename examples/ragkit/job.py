@@ -11,17 +11,19 @@ from pathlib import Path
 import aiohttp
 import numpy as np
 
-from . import steps
-from .agent import Agent, AnswerText, ToolUsed
+from hybridrt import Agent
+from hybridrt.agents import Event, ModelError, Text, ToolCall
+
+from . import preparing, steps
 from .encoder import Encoder, Tokens, Vectors, batches_by_length
 from .endpoint_process import extractive_endpoint
-from .errors import DocumentError, UsageError
+from .errors import DocumentError, EndpointError, UsageError
 from .fetch import fetch, open_session
 from .heartbeat import Heartbeat
 from .index import Index
 from .lines import stdin_lines
 from .llm import Llm, choose_model
-from .model import find_model
+from .model import Model, find_model
 from .options import Options
 from .report import Answer, Report
 from .retrieval import search_tools
@@ -40,6 +42,13 @@ many of them compute at once is the executor's business."""
 
 GROUP = 32
 """Texts tokenised in one call."""
+
+INSTRUCTIONS = (
+    "Answer the question from the documents that your tools search, and from nothing else. "
+    "Search first, in parallel and in different words where that helps, and read on around a passage "
+    "when it is cut off. Put the title of the passage in square brackets after each statement, "
+    "as in [title]. Say so when the documents do not answer."
+)
 
 Parsed = tuple[Document, list[Chunk]]
 Address = Callable[[], Awaitable[str]]
@@ -67,7 +76,7 @@ class Job:
         async with contextlib.AsyncExitStack() as stack:
             with self._heartbeat.phase("prepare"):
                 llm = await self._connect_given(stack)
-                onnx_file = await self._run.call(steps.prepare_model, model, self._options.int8)
+                onnx_file = await self._onnx_file(model)
                 encoder = await self._run.call(steps.load_encoder, model, onnx_file)
             address = None if llm else await stack.enter_async_context(self._endpoint(onnx_file))
             with self._heartbeat.phase("index"):
@@ -94,6 +103,12 @@ class Job:
             skipped=tuple(self._skipped),
             answers=tuple(self._answers),
         )
+
+    async def _onnx_file(self, model: Model) -> Path:
+        """Return the model's ONNX file; to build it in a thread would stop the loop."""
+        int8 = self._options.int8
+        found: Path | None = await self._run.call(preparing.find_onnx, model, int8)
+        return await self._run.call(preparing.build_onnx, model, int8) if found is None else found
 
     async def _connect_given(self, stack: contextlib.AsyncExitStack) -> Llm | None:
         """Connect to the endpoint that was named, before an hour of indexing, not after it."""
@@ -180,14 +195,20 @@ class Job:
         return [tokens for group in await self._run.map(one, groups, limit=BATCHES_MAX) for tokens in group]
 
     async def _answer(self, llm: Llm, encoder: Encoder, index: Index) -> None:
-        agent = Agent(llm.client, llm.model, search_tools(self._run, encoder, index))
+        tools = search_tools(self._run, encoder, index)
+        agent = Agent(llm.client, llm.model, tools, instructions=INSTRUCTIONS, max_turns=6)
         titles = {chunk.title: chunk.location for chunk in index.chunks}
-        async for question in self._questions():
-            self._answers.append(await self._ask(agent, question, titles))
 
-    async def _questions(self) -> AsyncIterator[str]:
-        for question in self._options.questions:
-            yield question
+        async def ask(question: str) -> Answer:
+            return await self._ask(agent, question, titles)
+
+        questions, limit = self._options.questions, self._options.concurrency
+        self._answers += await self._run.map(ask, questions, limit=limit)
+        async for question in self._asked_for():
+            self._answers.append(await ask(question))
+
+    async def _asked_for(self) -> AsyncIterator[str]:
+        """Yield the lines of the terminal, if questions may come from there."""
         if self._options.interactive:
             self._view.prompt()
             async for line in stdin_lines():
@@ -196,18 +217,30 @@ class Job:
                 self._view.prompt()
 
     async def _ask(self, agent: Agent, question: str, titles: dict[str, str]) -> Answer:
-        self._view.question(question)
+        """Answer a question, shown as it comes where no other one is answered meanwhile, else at its end."""
+        alone = self._options.concurrency == 1 or len(self._options.questions) <= 1
+        events: list[Event] = []
+        if alone:
+            self._view.question(question)
         started = time.perf_counter()
         first: float | None = None
-        tools, text = 0, ""
-        async for event in agent.ask(question):
-            if isinstance(event, AnswerText):
-                first = first if first is not None else time.perf_counter() - started
-                text += event.text
-                self._view.text(event.text)
-            elif isinstance(event, ToolUsed):
-                tools += 1
-                self._view.tool(event.name, event.arguments)
+        try:
+            async with contextlib.aclosing(agent.stream(question)) as stream:
+                async for event in stream:
+                    if isinstance(event, Text) and first is None:
+                        first = time.perf_counter() - started
+                    events.append(event)
+                    if alone:
+                        self._show(event)
+        except ModelError as error:
+            raise EndpointError(f"{error}; choose one with --base-url and --llm-model") from error
+        seconds = time.perf_counter() - started
+        if not alone:
+            self._view.question(question)
+            for event in events:
+                self._show(event)
+        text = "".join(event.text for event in events if isinstance(event, Text))
+        tools = sum(isinstance(event, ToolCall) for event in events)
         cited = {title: titles[title] for title in _citations(text, titles)}
         answer = Answer(
             question=question,
@@ -215,10 +248,16 @@ class Job:
             cited=cited,
             tools=tools,
             first_word=first,
-            seconds=time.perf_counter() - started,
+            seconds=seconds,
         )
         self._view.answered(answer)
         return answer
+
+    def _show(self, event: Event) -> None:
+        if isinstance(event, Text):
+            self._view.text(event.text)
+        elif isinstance(event, ToolCall):
+            self._view.tool(event.name, event.arguments)
 
     def _nothing_left(self) -> str:
         reasons = "; ".join(f"{skipped.location}: {skipped.reason}" for skipped in self._skipped[:5])

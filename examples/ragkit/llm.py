@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import openai
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAioHttpClient
 
 from .errors import EndpointError
 
@@ -31,7 +31,7 @@ def open_client(base_url: str, api_key: str | None, *, local: bool = False) -> A
         api_key: The key, or None for an endpoint that wants none.
         local: The endpoint is our own child: no proxy stands between, and no certificate.
     """
-    http_client = openai.DefaultAsyncHttpxClient(trust_env=False, verify=False) if local else None
+    http_client = DefaultAioHttpClient(trust_env=False, verify=False) if local else DefaultAioHttpClient()
     return AsyncOpenAI(
         base_url=base_url,
         api_key=api_key or "none",

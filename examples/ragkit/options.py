@@ -43,6 +43,7 @@ class Options:
 
     documents: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
+    concurrency: int = 4
     interactive: bool = False
     limit: int | None = None
     model: Path | None = None
@@ -72,6 +73,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
     return Options(
         documents=tuple(given.documents),
         questions=questions,
+        concurrency=given.concurrency,
         interactive=given.interactive,
         limit=given.limit,
         model=given.model,
@@ -105,6 +107,13 @@ def _parser() -> argparse.ArgumentParser:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     ask = parser.add_argument_group("questions")
     ask.add_argument("-q", "--question", action="append", default=[], help="ask this; may be repeated")
+    ask.add_argument(
+        "--concurrency",
+        type=_positive,
+        default=4,
+        metavar="N",
+        help="questions answered at once, 4 by default; with 1 an answer is shown word by word",
+    )
     ask.add_argument("-i", "--interactive", action="store_true", help="then read questions from the terminal")
     index = parser.add_argument_group("documents and embedding")
     index.add_argument("--limit", type=_positive, metavar="N", help="use the first N documents only")

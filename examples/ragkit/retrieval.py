@@ -2,69 +2,68 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from hybridrt import tool
+from hybridrt.agents import Tool
 
 from . import steps
 from .encoder import Encoder
 from .index import Index
 from .runners import Runner
-from .tools import Tool, Toolbox
 from .values import Passage
 
 __all__ = ["search_tools"]
 
 _NEIGHBOURS = 5
 
-
-class SearchByMeaning(BaseModel):
-    """Find the passages nearest in meaning to a question or phrase."""
-
-    model_config = ConfigDict(extra="forbid")
-    query: str = Field(min_length=1, description="What to look for, in plain words.")
-    count: int = Field(6, ge=1, le=20, description="How many passages.")
+Text = Annotated[str, Field(min_length=1)]
+Count = Annotated[int, Field(ge=1, le=20)]
+Number = Annotated[int, Field(ge=0)]
+Found = list[dict[str, Any]]
 
 
-class SearchByWords(BaseModel):
-    """Find the passages that contain the words of a query, rare words first (BM25)."""
-
-    model_config = ConfigDict(extra="forbid")
-    query: str = Field(min_length=1, description="Words or names to look for.")
-    count: int = Field(6, ge=1, le=20, description="How many passages.")
-
-
-class ReadAround(BaseModel):
-    """Read a passage with the ones before and after it in the same section."""
-
-    model_config = ConfigDict(extra="forbid")
-    id: int = Field(ge=0, description="The id of a passage that a search returned.")
-
-
-def search_tools(runner: Runner, encoder: Encoder, index: Index) -> Toolbox:
+def search_tools(runner: Runner, encoder: Encoder, index: Index) -> list[Tool[..., Any]]:
     """Return the three tools over an index; their work runs on `runner`."""
 
-    async def by_meaning(arguments: SearchByMeaning) -> str:
-        tokens = await runner.call(steps.tokenise, encoder, [arguments.query])
+    @tool
+    async def search_by_meaning(query: Text, count: Count = 6) -> Found:
+        """Find the passages nearest in meaning to a question or phrase.
+
+        Args:
+            query: What to look for, in plain words.
+            count: How many passages.
+        """
+        tokens = await runner.call(steps.tokenise, encoder, [query])
         vectors = await runner.call(steps.embed, encoder, tokens)
-        return _listed(await runner.call(steps.vector_search, index, vectors[0], arguments.count))
+        return _listed(await runner.call(steps.vector_search, index, vectors[0], count))
 
-    async def by_words(arguments: SearchByWords) -> str:
-        return _listed(await runner.call(steps.keyword_search, index, arguments.query, arguments.count))
+    @tool
+    async def search_by_words(query: Text, count: Count = 6) -> Found:
+        """Find the passages that contain the words of a query, rare words first (BM25).
 
-    async def around(arguments: ReadAround) -> str:
-        return _listed(await runner.call(steps.read_around, index, arguments.id, _NEIGHBOURS))
+        Args:
+            query: Words or names to look for.
+            count: How many passages.
+        """
+        return _listed(await runner.call(steps.keyword_search, index, query, count))
 
-    return Toolbox(
-        Tool("search_by_meaning", SearchByMeaning, by_meaning),
-        Tool("search_by_words", SearchByWords, by_words),
-        Tool("read_around", ReadAround, around),
-    )
+    @tool
+    async def read_around(id: Number) -> Found:
+        """Read a passage with the ones before and after it in the same section.
+
+        Args:
+            id: The id of a passage that a search returned.
+        """
+        return _listed(await runner.call(steps.read_around, index, id, _NEIGHBOURS))
+
+    return [search_by_meaning, search_by_words, read_around]
 
 
-def _listed(passages: Iterable[Passage]) -> str:
-    rows = [
+def _listed(passages: Iterable[Passage]) -> Found:
+    return [
         {"id": passage.id, "title": passage.chunk.title, "text": passage.chunk.text} for passage in passages
     ]
-    return json.dumps(rows, ensure_ascii=False)

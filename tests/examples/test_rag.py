@@ -112,6 +112,30 @@ def test_documents_that_cannot_be_used_are_named_and_the_job_goes_on(
     assert "Skipped 6" in done.stdout
 
 
+def test_answers_come_in_the_order_of_the_questions_however_many_are_answered_at_once(
+    folder: Path, tmp_path: Path
+) -> None:
+    questions = ("When do owls hunt?", "Where do foxes live?", "When do owls hunt mice?")
+    asked = [word for question in questions for word in ("-q", question)]
+    told: list[list[str]] = []
+    for concurrency in ("1", "3"):
+        rag(folder, *asked, "--concurrency", concurrency, "--json", tmp_path / "report.json")
+        report = read_report(tmp_path / "report.json")
+        assert [answer.question for answer in report.answers] == list(questions)
+        told.append([answer.text for answer in report.answers])
+    assert told[0] == told[1]
+
+
+def test_the_model_is_built_in_another_process_where_it_is_not_in_the_cache(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rag(folder, "-q", "When do owls hunt?", "--json", tmp_path / "report.json")
+    steps = {step.name: step.calls for step in read_report(tmp_path / "report.json").cost.steps}
+    assert (steps["find_onnx"], steps["build_onnx [process]"]) == (1, 1)
+    assert list((tmp_path / "cache" / "hybridrt" / "rag").glob("*.onnx"))
+
+
 def test_both_executors_give_the_same_answers_side_by_side(folder: Path, tmp_path: Path) -> None:
     done = rag(folder, "-q", "When do owls hunt?", "--compare", "--json", tmp_path / "both.json")
     assert "asyncio default executor" in done.stdout
