@@ -23,6 +23,7 @@ BENCHMARKS = (
     "loads",
     "echo",
     "mixed",
+    "phases",
     "inline",
     "isolates",
     "carrying",
