@@ -113,7 +113,7 @@ async def _measure(
 
 
 def weighted(late: list[float], share: float = 0.99) -> float:
-    """Return the lateness that is not exceeded for this share of the time; each beat counts for its length."""
+    """Return the lateness not exceeded for this share of the time; each beat counts for its length."""
     ordered = sorted(late)
     left = share * sum(one + PERIOD for one in ordered)
     for one in ordered:
