@@ -328,7 +328,7 @@ class WorkerThread(Worker):
         assert fn is not None
         profile = call.profile
         asked = self.pool.measures and not profile.calls & profile.detail_mask
-        if profile.opens and not self.permit:
+        if profile.prelude:
             begin_phase(self, call)
         self.nested_wall_ns = 0
         delay_start, blocks_start = self._ask_before() if asked else (0, None)
