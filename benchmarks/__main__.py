@@ -28,6 +28,7 @@ BENCHMARKS = (
     "gateway",
     "frameworks",
     "agents",
+    "phases",
     "inline",
     "isolates",
     "carrying",

@@ -292,6 +292,7 @@ class ShieldStatistics:
         delay: 99th percentile of the loops' recent delay, the worst of all; None without a runtime.
         reason: Why it is what it is.
         changes: How often the shield has set it.
+        gave_way: Calls that hold the GIL for long and have let a loop that worked go first.
     """
 
     interval: float
@@ -300,6 +301,7 @@ class ShieldStatistics:
     delay: float | None
     reason: ShieldReason
     changes: int
+    gave_way: int = 0
 
 
 class PhaseReason(StrEnum):

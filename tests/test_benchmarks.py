@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from benchmarks import starts
 from benchmarks.__main__ import main
 from benchmarks.children.dispatch import Meter, drive
+from benchmarks.children.phases import weighted
 from benchmarks.fairness import times_alone
 from benchmarks.figures import Target, differences, ratios, spread, table
 from benchmarks.harness import (
@@ -261,3 +262,17 @@ def test_the_cost_of_the_governor_and_of_an_idle_runtime_is_told() -> None:
     assert found["idle"]["cpu"] > 0
     assert found["92 calls that wait 50 ms"]["governor"] > 0
     assert found["92 calls that wait 50 ms"]["running"] > 0
+
+
+def test_the_lateness_of_a_loop_is_weighted_by_time() -> None:
+    assert weighted([0.0] * 90 + [1.0]) == 1.0
+    assert weighted([0.001] * 1000) == 0.001
+    assert weighted([]) == 0.0
+
+
+@pytest.mark.parametrize("way", ["static", "bare", "runtime", "anyio"])
+def test_calls_that_wait_and_compute_are_timed_beside_their_loop(way: str) -> None:
+    arguments = {"load": "5 ms + 1 ms Python", "way": way, "size": 2, "loop": "asyncio"}
+    timing = {"in_flight": 4, "seconds": 0.3, "warm": 0.05}
+    sample = spawn(Candidate(name="phases", job="phases", arguments={**arguments, **timing}))
+    assert set(sample) == {"calls", "loop", "cold", "call"}

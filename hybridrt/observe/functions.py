@@ -84,6 +84,8 @@ SETTLED = 4
 PHASE_NS = 200_000
 """CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
 tenth of a millisecond. Not measured."""
+HOLD_NS = 5_000_000
+"""CPU time of a call that holds the GIL from which a loop goes first. Not measured."""
 UNSEEN_NS = 1_000_000
 """Time of calls without CPU, from which it is worth a look where they wait, if it is most of their time."""
 _MISSES, _GATE_AGAIN = 16, 1024
@@ -100,8 +102,8 @@ class Profile:
         "alone_at", "alone_patience", "batch", "blocked_calls", "blocked_low", "blocked_previous",
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
         "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gate_at", "gated", "gil",
-        "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
-        "owner", "parallel", "parallel_sums", "patience", "puzzling",
+        "holds", "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
+        "owner", "parallel", "parallel_sums", "patience", "prelude", "puzzling",
         "queue_wait_ns",
         "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns",
         "wall_before", "wall_ns", "was_still",
@@ -122,9 +124,13 @@ class Profile:
         self.puzzling = False
         """It waits and computes by turns, or may do so, and it is not known where it waits."""
         self.opens = False
-        """The first phase of a call is worth a permit, too,"""
+        """The first phase of a call is worth a permit, too, by `opening_ns`."""
+        self.holds = False
+        """A call of it keeps the GIL for so long that a loop should go first."""
+        self.prelude = False
+        """Something is to be done before a call of it starts."""
         self.opening_ns = 0
-        """for this is about the CPU time until a call says for the first time that it waits."""
+        """About the CPU time until a call says for the first time that it waits."""
         self.misses = self.gate_at = 0
         """Permits taken from calls that waited where nobody knew it, less the waits that were seen, and the
         calls after which phases are tried again if there were too many."""
@@ -249,6 +255,8 @@ class Profile:
         self.puzzling = not self.marks and (computes or unseen)
         self.gated = computes and self.marks and not self._misses()
         self.opens = self.gated and self.opening_ns >= PHASE_NS
+        self.holds = cpu_mean >= HOLD_NS and self.gil.holds and not self.leaves_gil
+        self.prelude = self.opens or self.holds
 
     def _misses(self) -> bool:
         """Tell whether its calls wait where that cannot be told from within, so that permits do harm."""

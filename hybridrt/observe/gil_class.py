@@ -87,6 +87,11 @@ class GilLedger:
         return self.free + self.taken >= _ENOUGH and self.free >= _WORTH * (self.free + self.taken)
 
     @property
+    def holds(self) -> bool:
+        """Tell whether its calls are known to keep the GIL for long."""
+        return self.held + self.yielded >= _ENOUGH and 2 * self.held >= self.yielded
+
+    @property
     def share(self) -> float | None:
         """Share of its computing time in which it has the GIL; None before enough is known."""
         ticks = self.free + self.taken

@@ -104,12 +104,14 @@ def leave(worker: Worker, call: Call) -> None:
 
 
 def begin(worker: Worker, call: Call) -> None:
-    """Ask for a permit before the first phase of a call of a function that computes between its waits."""
-    crew = worker.pool.crew
-    if worker.pool.phases:
+    """Do what is to be done before the first phase of a call: ask for a permit, let the loop go first."""
+    profile, crew = call.profile, worker.pool.crew
+    if profile.opens and worker.pool.phases and not worker.permit:
         worker.cpu_start_ns, call.started_ns = crew.cpu_ns(), crew.wall_ns()
         worker.call = call  # whoever cancels it finds it here
         enter(worker, call)
+    elif profile.holds and worker.permit:
+        worker.pool.shield.give_way()
 
 
 def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
@@ -150,14 +152,16 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
                 hired = dispatch_locked(pool)
     if hired:
         pool.start(hired)
-    if asking is not None:
-        blocked = blocks()
-        begun = wall()
-        _stand_in_line(worker, asking, permit)
+    if asking is not None or profile.holds:
+        blocked, begun = blocks(), wall()
+        if asking is not None:
+            _stand_in_line(worker, asking, permit)
+        if profile.holds:
+            pool.shield.give_way()
         worker.nested_wall_ns += wall() - begun
-        if blocked is not None:
-            after = blocks()
-            phase.blocks += 0 if after is None else after - blocked
+        after = blocks()
+        if blocked is not None and after is not None:
+            phase.blocks += after - blocked
     phase.begun_ns = wall()
     phase.cpu_ns = pool.crew.cpu_ns()
     if pool.shield.armed:

@@ -85,6 +85,10 @@ class Shielding(Protocol):
         """Tighten, on the thread of a call that is about to compute; without the lock."""
         ...
 
+    def give_way(self) -> int:
+        """Let a loop that works go first; return for how many nanoseconds."""
+        ...
+
     def rest(self) -> None:
         """Give the interval back now if nothing computes; a pool has closed."""
         ...

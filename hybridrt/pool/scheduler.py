@@ -212,10 +212,10 @@ def take_locked(pool: Pool) -> Call | None:
         call: Call | None = pool.resolve_lane.popitem(last=False)[0]
     elif pool.busy < pool.limits.highest:
         running = pool.busy - pool.deserted
-        size = pool.sizing.state.workers
-        # Calls in line for a permit do not wait any more, and do not compute yet.
-        in_line = min(size, pool.interpreter.permits.waits)
-        call = pool.admission.take(size, running, pool.waiting - in_line)
+        size, waiting = pool.sizing.state.workers, pool.waiting
+        if in_line := pool.interpreter.permits.waits:
+            waiting -= min(size, in_line)  # they wait no more, and do not compute yet
+        call = pool.admission.take(size, running, waiting)
         if call is None:
             return None
     else:

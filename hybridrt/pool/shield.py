@@ -32,6 +32,7 @@ from weakref import WeakSet
 from hybridrt.control.interval import Grip, Seen, decide, grasp
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.loop_first import LoopFirst
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.state import Pool, SharedBudget
 from hybridrt.values import ShieldReason, ShieldStatistics
@@ -116,6 +117,7 @@ class Shield:
     def __init__(self, interpreter: SharedBudget, switch: Switch | None) -> None:
         self._interpreter = interpreter
         self._switch = switch if interpreter.gil else None
+        self._loop_first = LoopFirst()
         self._watches: WeakSet[Watch] = WeakSet()
         """Weak, because a loop may end without its runtime being closed."""
         self._target, self._allowed = LOOP_DELAY_TARGET, True
@@ -128,6 +130,7 @@ class Shield:
         """Give the interval back and forget the loops: a forked child has none of the threads."""
         self._give_back()
         self._watches.clear()
+        self._loop_first.clear()
         self._heed_locked()
         self._grip: Grip | None = None
         self._step_ns = self._look_ns = self._ended = 0
@@ -151,6 +154,10 @@ class Shield:
             _quicken(watches)
         except MemoryError:  # the call is to run all the same, and the governor will see it
             pass
+
+    def give_way(self) -> int:
+        """Let a loop that works go first, before a call that holds the GIL for long; return nanoseconds."""
+        return self._loop_first.give_way() if self._may_govern() else 0
 
     def step(
         self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False, brief: bool = False
@@ -195,9 +202,10 @@ class Shield:
     # ------------------------------------------------------------------ whose loop suffers
 
     def join(self, watch: Watch) -> None:
-        """Count a loop in."""
+        """Count a loop in; in its thread."""
         with patiently(self._interpreter.lock):
             self._watches.add(watch)
+            self._loop_first.join_locked(watch)
             self._heed_locked()
             if not self._may_govern():
                 self._give_back()
@@ -206,6 +214,7 @@ class Shield:
         """Count a loop out."""
         with patiently(self._interpreter.lock):
             self._watches.discard(watch)
+            self._loop_first.leave_locked(watch)
             self._heed_locked()
 
     def _heed_locked(self) -> tuple[Watch, ...]:
@@ -325,6 +334,7 @@ class Shield:
             delay=self.loop_delay,
             reason=self._reason(),
             changes=self._changes,
+            gave_way=self._loop_first.calls,
         )
 
     def _reason(self) -> ShieldReason:

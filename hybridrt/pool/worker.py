@@ -327,12 +327,10 @@ class WorkerThread(Worker):
         assert fn is not None
         profile = call.profile
         asked = self.pool.measures and not profile.calls & profile.detail_mask
-        if profile.opens and not self.permit:
+        if profile.prelude:
             begin_phase(self, call)
-        if asked and self.phase is not None:
-            self.phase.blocks = 0
         self.nested_wall_ns = 0
-        delay_start, blocks_start = (self._run_delay(), blocks()) if asked else (0, None)
+        delay_start, blocks_start = self._ask_before() if asked else (0, None)
         if self.pool.shield.armed and self.permit:
             self.pool.shield.begins(profile)
         self.cpu_start_ns = cpu_start = cpu()
@@ -361,6 +359,12 @@ class WorkerThread(Worker):
         self.call, self.cpu_start_ns = outer, outer_cpu_start
         # An error's traceback holds this frame: break the cycle error -> frame -> call -> error.
         del call, fn, context, outer
+
+    def _ask_before(self) -> tuple[int, int | None]:
+        """Return the run-queue delay and the number of waits so far, at the start of a call."""
+        if self.phase is not None:
+            self.phase.blocks = 0
+        return self._run_delay(), blocks()
 
     def _run_delay(self) -> int:
         """Return the thread's run-queue delay; 0, always, where the platform does not tell."""

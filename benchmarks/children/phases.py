@@ -1,0 +1,153 @@
+"""Child: calls that wait and then compute, many in flight, through one pool, beside a timer on the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from benchmarks.children.protocol import run_on, serve
+
+__all__ = ["LOADS", "measure", "weighted"]
+
+PERIOD = 0.005
+"""Seconds from beat to beat of the timer on the loop."""
+TEXT = json.dumps([{"id": i, "title": "word " * 8, "vector": [i / 7] * 12} for i in range(700)])
+"""Some 190 kB."""
+
+Submit = Callable[[Callable[[], object]], Awaitable[object]]
+
+
+def _compute(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def long_python() -> None:
+    """Wait for 50 ms and compute for 5 ms in Python."""
+    time.sleep(0.050)
+    _compute(0.005)
+
+
+def short_python() -> None:
+    """Wait for 5 ms and compute for 1 ms in Python."""
+    time.sleep(0.005)
+    _compute(0.001)
+
+
+def parse() -> None:
+    """Wait for 30 ms and parse 190 kB in one C call that holds the GIL."""
+    time.sleep(0.030)
+    json.loads(TEXT)
+
+
+def array() -> None:
+    """Wait for 20 ms and compute with numpy, which leaves the GIL to others."""
+    import numpy as np
+
+    time.sleep(0.020)
+    matrix = np.arange(160_000, dtype=float).reshape(400, 400)
+    (matrix @ matrix).sum()
+    np.sort(matrix.ravel()[::-1])
+
+
+LOADS: Mapping[str, Callable[[], object]] = {
+    "50 ms + 5 ms Python": long_python,
+    "5 ms + 1 ms Python": short_python,
+    "30 ms + json.loads": parse,
+    "20 ms + numpy": array,
+}
+
+
+def measure(
+    *, load: str, way: str, size: int, loop: str, in_flight: int, seconds: float, warm: float
+) -> Mapping[str, float]:
+    """Return calls per second, the loop's lateness, and the time of a call; milliseconds.
+
+    Args:
+        load: A name in `LOADS`.
+        way: "static", "bare", "runtime" or "anyio".
+        size: Threads of the static pool; 0 for the others.
+        loop: `asyncio` or `uvloop`.
+        in_flight: Calls at once.
+        seconds: How long it runs, the first `warm` of which give the cold figure only.
+        warm: See there.
+    """
+    return run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm))
+
+
+async def _measure(
+    work: Callable[[], object], way: str, size: int, in_flight: int, seconds: float, warm: float
+) -> Mapping[str, float]:
+    times: list[float] = []
+    late: list[float] = []
+    cold: list[float] = []
+    async with _pool(way, size) as submit:
+        start = time.perf_counter()
+        counts_from, end = start + warm, start + seconds
+
+        async def stand() -> None:
+            while (begun := time.perf_counter()) < end:
+                await submit(work)
+                if (now := time.perf_counter()) > counts_from:
+                    times.append(now - begun)
+
+        async def beat() -> None:
+            while (begun := time.perf_counter()) < end:
+                await asyncio.sleep(PERIOD)
+                (late if begun > counts_from else cold).append(time.perf_counter() - begun - PERIOD)
+
+        await asyncio.gather(beat(), *(stand() for _ in range(in_flight)))
+        took = time.perf_counter() - counts_from
+    times.sort()
+    return {
+        "calls": len(times) / took,
+        "loop": 1e3 * weighted(late),
+        "cold": 1e3 * max(cold, default=0.0),
+        "call": 1e3 * times[int(0.99 * len(times))] if times else 1e3 * seconds,
+    }
+
+
+def weighted(late: list[float], share: float = 0.99) -> float:
+    """Return the lateness not exceeded for this share of the time; each beat counts for its length."""
+    ordered = sorted(late)
+    left = share * sum(one + PERIOD for one in ordered)
+    for one in ordered:
+        left -= one + PERIOD
+        if left <= 0.0:
+            return one
+    return 0.0
+
+
+@contextlib.asynccontextmanager
+async def _pool(way: str, size: int) -> AsyncIterator[Submit]:
+    loop = asyncio.get_running_loop()
+
+    def submit(work: Callable[[], object]) -> Awaitable[object]:
+        return loop.run_in_executor(None, work)
+
+    if way == "static":
+        loop.set_default_executor(ThreadPoolExecutor(size))
+        yield submit
+    elif way == "anyio":
+        import anyio.to_thread
+
+        yield anyio.to_thread.run_sync
+    elif way == "bare":
+        import hybridrt
+
+        loop.set_default_executor(hybridrt.AdaptiveThreadPoolExecutor())
+        yield submit
+    else:
+        import hybridrt
+
+        async with hybridrt.Runtime():
+            yield submit
+
+
+if __name__ == "__main__":
+    serve(measure)

@@ -1,0 +1,126 @@
+"""Does the loop stay awake beside many calls that wait first and compute then?
+
+128 callers stand in a loop and each call waits and then computes: what a synchronous tool of an agent does
+that fetches and parses. A timer of 5 ms on the same loop says how late the loop is. The standard library's
+pool does so at five sizes, to see what the best fixed size gives, and anyio with its 40 threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from benchmarks.figures import Spread, Target, ratios, spread, table
+from benchmarks.harness import (
+    Candidate,
+    Options,
+    Progress,
+    Report,
+    Sample,
+    collect,
+    describe,
+    header,
+    interleave,
+    select,
+)
+
+__all__ = ["candidates", "run"]
+
+LOADS = ("50 ms + 5 ms Python", "5 ms + 1 ms Python", "30 ms + json.loads", "20 ms + numpy")
+SIZES = (8, 16, 32, 64, 128)
+OURS = ("bare executor", "Runtime")
+_WAYS = {
+    **{f"static {size}": ("static", size) for size in SIZES},
+    "anyio.to_thread": ("anyio", 0),
+    "bare executor": ("bare", 0),
+    "Runtime": ("runtime", 0),
+}
+LATE_MS = 5.0
+"""What the 99th percentile of the loop's lateness may be where the phase computes in Python."""
+THROUGHPUT = 0.95
+"""Share of the calls per second of the best fixed size."""
+FIGURES = {"calls": "calls/s", "loop": "loop p99", "cold": "cold, slowest", "call": "call p99"}
+
+_NOTE = """\
+{in_flight} calls in flight for {seconds:.0f} s, the first {warm:.0f} of which are only in *cold*: the median
+over {count} fresh processes, then lowest and highest, in milliseconds. *Loop p99* is the lateness of a 5 ms
+timer on the loop that is not exceeded for 99 % of the time; *cold* is its slowest beat of the first seconds.
+All share one process, timer and callers included, so what the callers cost is in all figures."""
+
+
+def candidates(*, quick: bool) -> list[Candidate]:
+    """Return every pool under every load."""
+    timing = {"seconds": 3.0, "warm": 1.0} if quick else {"seconds": 10.0, "warm": 2.0}
+    return [
+        Candidate(
+            name=f"{title} under {load}",
+            job="phases",
+            arguments={"load": load, "way": way, "size": size, "loop": "asyncio", "in_flight": 128, **timing},
+            needs=(
+                *(("hybridrt",) if title in OURS else ()),
+                *(("anyio",) if way == "anyio" else ()),
+                *(("numpy",) if "numpy" in load else ()),
+            ),
+        )
+        for load in LOADS
+        for title, (way, size) in _WAYS.items()
+    ]
+
+
+def run(options: Options) -> Report:
+    """Measure, compare and report."""
+    chosen, absent = select(candidates(quick=options.quick), options.only)
+    repetitions = 1 if options.quick else 5
+    head = header(__doc__, options, repetitions, absent)
+    samples = collect(interleave(chosen, repetitions), Progress("phases"))
+    found = {name: _figures(taken) for name, taken in samples.items()}
+    targets = [target for load in LOADS for target in _targets(load, samples)]
+    arguments = chosen[0].arguments
+    note = _NOTE.format(
+        count=repetitions,
+        in_flight=arguments["in_flight"],
+        seconds=arguments["seconds"],
+        warm=arguments["warm"],
+    )
+    parts = ["# Phases: the loop beside calls that wait and then compute", note]
+    for load in LOADS:
+        if rows := list(_rows(load, found)):
+            parts += [f"## {load}", table(("pool", *FIGURES.values()), rows)]
+    parts += ["## Promises", table(("promise", "limit", "measured", ""), [t.row() for t in targets])]
+    data = {
+        **head,
+        "figures": {name: {k: v.to_dict() for k, v in of.items()} for name, of in found.items()},
+        "targets": [target.to_dict() for target in targets],
+        "samples": samples,
+    }
+    return Report(name="phases", text="\n\n".join([*parts, describe(head)]), data=data)
+
+
+def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:
+    return {figure: spread([sample[figure] for sample in taken]) for figure in FIGURES}
+
+
+def _rows(load: str, found: Mapping[str, Mapping[str, Spread]]) -> Iterator[tuple[str, ...]]:
+    for title in _WAYS:
+        if (name := f"{title} under {load}") in found:
+            yield title, *(found[name][figure].text(0 if figure == "calls" else 1) for figure in FIGURES)
+
+
+def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Target]:
+    """Yield what is promised of our pools, against the best fixed size of the same run."""
+    static = [name for size in SIZES if (name := f"static {size} under {load}") in samples]
+    best = max(static, key=lambda name: _median(samples[name], "calls"), default=None)
+    for title in OURS:
+        name = f"{title} under {load}"
+        if name not in samples:
+            continue
+        if "Python" in load:
+            late = spread([sample["loop"] for sample in samples[name]])
+            yield Target(claim=f"loop p99 in ms, {name}", figure=late, limit=LATE_MS)
+        if best is not None:
+            ours, theirs = ([sample["calls"] for sample in samples[one]] for one in (name, best))
+            claim = f"calls/s over those of the best fixed size, {name}"
+            yield Target(claim=claim, figure=ratios(ours, theirs), limit=THROUGHPUT, at_least=True)
+
+
+def _median(taken: Sequence[Sample], figure: str) -> float:
+    return spread([sample[figure] for sample in taken]).median
