@@ -20,8 +20,8 @@ from hybridrt.values import Kind
 
 __all__ = ["CHUNK_MAX", "CHUNK_NS", "StageCourse"]
 
-CHUNK_NS = 4_000_000
-"""Work of short items that one call gets: a hundred times a hand-over. A chunk is one unit of order, of
+CHUNK_NS = 5_000_000
+"""Work of short items that one call gets: a hundred hand-overs. A chunk is one unit of order, of
 cancelling and of memory, so it should not be longer. Not tuned."""
 CHUNK_MAX = 256
 """Items of one call at most."""
@@ -29,6 +29,8 @@ WAITING = 32
 """Items in work at once of functions that wait; as of `Runtime.map`."""
 UNKNOWN = 4
 """The same while nothing is known of a function."""
+SPARE = 3
+"""Calls with short items that are queued behind those that compute. Not tuned."""
 
 _PIECES: dict[str, Callable[..., Piece]] = {
     "chunks": Chunk,
@@ -96,7 +98,9 @@ class StageCourse:
         self.work_ns += wall_ns
         if items:
             each = wall_ns / items
-            self._each_ns = each if not self.done else 0.7 * self._each_ns + 0.3 * each
+            # Being kept from a core makes items look long, and nothing makes them look short.
+            weight = 0.2 if each > self._each_ns else 0.6
+            self._each_ns = each if not self.done else (1 - weight) * self._each_ns + weight * each
             self.done += items
 
     # ------------------------------------------------------------------ how much at once
@@ -115,7 +119,10 @@ class StageCourse:
         if kind is Kind.UNKNOWN:
             return UNKNOWN
         machine = self.port.pool.interpreter
-        return machine.cores + 1 if kind is Kind.FREE or not machine.gil else 2
+        at_once = machine.cores if kind is Kind.FREE or not machine.gil else 1
+        # Those behind keep the workers busy until the loop has handed over more, which may take it some
+        # milliseconds; one long item is enough for that.
+        return at_once + (SPARE if self._each_ns < CHUNK_NS else 1)
 
     def awaits(self) -> None:
         """Learn that what the function returns is to be awaited: each item alone, many at once."""
