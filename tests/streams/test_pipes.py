@@ -316,6 +316,22 @@ async def test_a_failed_batch_is_skipped_with_all_its_items() -> None:
     assert {*found} | skipped == set(range(10))
 
 
+async def test_a_pipe_whose_task_is_cancelled_does_not_pass_for_complete() -> None:
+    held = asyncio.Event()
+
+    async def hold_it(number: int) -> int:
+        await held.wait()
+        return number
+
+    results = pipe(range(3), hold_it)
+    consumer = asyncio.ensure_future(listed(results))
+    await turns()
+    (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "hybridrt pipe"]
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await consumer
+
+
 async def test_a_function_that_cancels_itself_does_not_lose_its_item_unseen() -> None:
     async def cancelled(number: int) -> int:
         raise asyncio.CancelledError
