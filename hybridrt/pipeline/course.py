@@ -29,6 +29,8 @@ WAITING = 32
 """Items in work at once of functions that wait; as of `Runtime.map`."""
 UNKNOWN = 4
 """The same while nothing is known of a function."""
+ITEMS_MAX = 1024
+"""Short items in work at once, whatever is known of the function: a bound of memory."""
 SPARE = 3
 """Calls with short items that are queued behind those that compute. Not tuned."""
 
@@ -115,7 +117,7 @@ class StageCourse:
             return WAITING
         kind = self._kind()
         if kind is Kind.WAITING:
-            return WAITING
+            return min(WAITING, max(UNKNOWN, ITEMS_MAX // self.most()))
         if kind is Kind.UNKNOWN:
             return UNKNOWN
         machine = self.port.pool.interpreter
@@ -176,9 +178,9 @@ class StageCourse:
     async def _dispatch(self, start: Callable[[Piece], None]) -> None:
         """Make pieces of the input, as long as there is some."""
         while True:
+            most = self.most()
             limit = self.limit()
             await self._until(limit - 1)
-            most = self.most()
             self._into.wants = max(1, min(most * limit, CHUNK_MAX))
             number = self._into.taken
             items = await self._into.take(most)
@@ -199,7 +201,8 @@ class StageCourse:
 
     async def _until(self, most: int) -> None:
         """Wait until no more pieces than that are in work, and about as many wait for their turn to leave."""
-        while self._under_way > most or self._unsent > 2 * most + 1:
+        window = most + 2 if self._chunks else 2 * most + 1
+        while self._under_way > most or self._unsent > window:
             self._room.clear()
             await self._room.wait()
 

@@ -228,9 +228,9 @@ async def test_what_waits_does_not_grow_with_the_number_of_items() -> None:
         return Item()
 
     async with Runtime():
-        async for item in pipe(range(20_000), make, lambda item: item, ordered=True):
+        async for item in pipe(range(40_000), make, lambda item: item, ordered=True):
             del item
-    assert most < 5000
+    assert most < 10_000
 
 
 # ---------------------------------------------------------------------- errors
@@ -477,6 +477,7 @@ async def test_progress_hears_of_the_end() -> None:
     assert all(row.items_in == row.items_out == 500 for row in heard[-1].stages)
 
 
+@pytest.mark.slow
 async def test_the_statistics_name_the_bottleneck() -> None:
     waits = asyncio.Semaphore(0)
 
@@ -484,13 +485,13 @@ async def test_the_statistics_name_the_bottleneck() -> None:
         await waits.acquire()
         return number
 
-    async with Runtime():
-        results = pipe(range(50), double, stage(slow, concurrency=1), add_one)
-        task = asyncio.ensure_future(listed(results))
-        while not task.done():
-            waits.release()
-            await asyncio.sleep(0.002)
-        found = results.statistics()
+    # All on the loop, so that a busy machine slows down all stages alike.
+    results = pipe(range(200), add_one, stage(slow, concurrency=1), add_one)
+    task = asyncio.ensure_future(listed(results))
+    while not task.done():
+        waits.release()
+        await asyncio.sleep(0.001)
+    found = results.statistics()
     assert found.bottleneck == "slow"
     assert "slow" in str(found)
     assert "<- bottleneck" in str(found)
