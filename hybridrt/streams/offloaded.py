@@ -45,6 +45,8 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     a worker thread, and the await ends when that has. `contextlib.aclosing` does so at the end of a block.
     """
 
+    _yields = True
+
     def __init__(
         self,
         fn: Callable[P, Iterator[T]],
