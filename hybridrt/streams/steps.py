@@ -158,7 +158,8 @@ class Steps:
     def _submit(self, run: Callable[[], None], start: Start) -> None:
         call = self._make_step(self._port, run)
         if not call.elsewhere:
-            call.context = self._context
+            # The thread of a step that was left behind may not have left the context yet.
+            call.context = self._context.copy() if self.producer.closing else self._context
         self._call = call
         try:
             self._timers = start(call)
