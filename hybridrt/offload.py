@@ -142,7 +142,8 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
         buffer: Items that a generator may be ahead of its consumer, at least 1. None: 64.
 
     Returns:
-        An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`.
+        An `Offloaded`: awaited where it is called, with `.sync(...)` and `.options(...)`. Of a generator
+        function an `OffloadedGenerator`, for `async for`; with `batch` a `Batched`, called with one item.
 
     In a class write `@offload` above `@classmethod` and `@staticmethod`. Below them calls can be awaited
     just as well, but from Python 3.13 on `@classmethod` hides the class from `.sync` and `.options`. Type
@@ -175,12 +176,9 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             )
         return OffloadedGenerator(fn, chosen, binding=binding)
     check_function(fn)
-    if chosen.buffer is not None:
-        raise ValueError(
-            f"buffer is for what a generator function yields, got buffer={chosen.buffer} for "
-            f"{function_name(fn)}, which returns once; leave it out"
-        )
-    return (Offloaded if chosen.batch is None else Batched)(fn, chosen, binding=binding)
+    made: Offloaded[..., Any] = (Offloaded if chosen.batch is None else Batched)(fn, chosen, binding=binding)
+    made._check_kind(chosen)
+    return made
 
 
 def submit(

@@ -63,6 +63,8 @@ class Offloaded(Generic[P, R]):
     attribute it binds like a function: `await obj.method(x)`, `obj.method.sync(x)`.
     """
 
+    _yields = False
+
     def __init__(
         self,
         fn: Callable[P, R],
@@ -117,10 +119,29 @@ class Offloaded(Generic[P, R]):
         self._check_class()
         limiter = None if "limit" in changes else self._limiter
         chosen = make_options(replace, self._options, changes)
+        self._check_kind(chosen)
         placing = self._placing if placed_alike(chosen, self._options) else None
         return type(self)(
             self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, placing=placing
         )
+
+    def _check_kind(self, chosen: Options) -> None:
+        """Refuse options that would make another kind of function of this one.
+
+        Raises:
+            ValueError: `batch` comes or goes, or `buffer` is given for a function that returns once.
+        """
+        name = function_name(self._fn)
+        if (chosen.batch is None) is not (self._options.batch is None):
+            raise ValueError(
+                f"whether calls of {name} are batched is settled where it is decorated, got "
+                f"batch={chosen.batch!r}; use offload(function, batch=...) for another one"
+            )
+        if chosen.buffer is not None and not self._yields:
+            raise ValueError(
+                f"buffer is for what a generator function yields, got buffer={chosen.buffer} for {name}, "
+                "which returns once; leave it out"
+            )
 
     def _check_class(self) -> None:
         """Refuse to work without the class that `@classmethod` above us keeps from us on 3.13 and later.

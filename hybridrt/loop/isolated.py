@@ -23,7 +23,7 @@ from hybridrt.pool.state import DONE, QUEUED, Pool
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Isolation
 
-__all__ = ["IsolatedCall", "Line", "isolated_call"]
+__all__ = ["IsolatedCall", "Line", "generator_step", "isolated_call", "line_of"]
 
 _LINES_MAX = 256
 """Functions whose lines are kept; programs that make functions could have any number."""
@@ -160,9 +160,7 @@ def isolated_call(
     """
     if inside() or port.at_once:
         return _ready(port.call_type(loop=port.loop), port, fn, args, kwargs, port.pool.profiles.of(fn))
-    line = port.lines.get((isolation, id(fn)))
-    if line is None or not line.holds():
-        line = _new_line(port, fn, isolation)
+    line = line_of(port, fn, isolation)
     if spills and line.crew.gate.stands_still and line.profile.usual_ns < LENGTHY_NS:
         raise no_isolate_free()
     variables = port.variables
@@ -171,6 +169,32 @@ def isolated_call(
     call = IsolatedCall(line, carrier, port.loop)
     call.spills = spills
     return _ready(call, port, carrier, args, kwargs, line.profile)
+
+
+def line_of(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:
+    """Return the way of a function's calls to their isolates.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+    line = port.lines.get((isolation, id(fn)))
+    if line is None or not line.holds():
+        line = _new_line(port, fn, isolation)
+    return line
+
+
+def generator_step(port: Port, line: Line, carrier: Carrier, run: Callable[[], None]) -> LoopCall:
+    """Make, and do not push, a call that advances or closes a generator in its isolate.
+
+    Args:
+        port: Through which it goes out.
+        line: The way of the generator function.
+        carrier: Keeps the isolate.
+        run: What the worker does with it.
+    """
+    if line.profile.owner is not port.pool.profiles:  # its runtime has closed
+        line = line_of(port, line.fn, line.isolation)
+    return _ready(IsolatedCall(line, carrier, port.loop), port, run, (), {}, line.profile)
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:

@@ -20,8 +20,8 @@ from hybridrt.values import Kind
 
 __all__ = ["CHUNK_MAX", "CHUNK_NS", "StageCourse"]
 
-CHUNK_NS = 4_000_000
-"""Work of short items that one call gets: a hundred times a hand-over. A chunk is one unit of order, of
+CHUNK_NS = 5_000_000
+"""Work of short items that one call gets: a hundred hand-overs. A chunk is one unit of order, of
 cancelling and of memory, so it should not be longer. Not tuned."""
 CHUNK_MAX = 256
 """Items of one call at most."""
@@ -29,6 +29,10 @@ WAITING = 32
 """Items in work at once of functions that wait; as of `Runtime.map`."""
 UNKNOWN = 4
 """The same while nothing is known of a function."""
+ITEMS_MAX = 1024
+"""Short items in work at once, whatever is known of the function: a bound of memory."""
+SPARE = 3
+"""Calls with short items that are queued behind those that compute. Not tuned."""
 
 _PIECES: dict[str, Callable[..., Piece]] = {
     "chunks": Chunk,
@@ -96,7 +100,9 @@ class StageCourse:
         self.work_ns += wall_ns
         if items:
             each = wall_ns / items
-            self._each_ns = each if not self.done else 0.7 * self._each_ns + 0.3 * each
+            # Being kept from a core makes items look long, and nothing makes them look short.
+            weight = 0.2 if each > self._each_ns else 0.6
+            self._each_ns = each if not self.done else (1 - weight) * self._each_ns + weight * each
             self.done += items
 
     # ------------------------------------------------------------------ how much at once
@@ -111,11 +117,14 @@ class StageCourse:
             return WAITING
         kind = self._kind()
         if kind is Kind.WAITING:
-            return WAITING
+            return min(WAITING, max(UNKNOWN, ITEMS_MAX // self.most()))
         if kind is Kind.UNKNOWN:
             return UNKNOWN
         machine = self.port.pool.interpreter
-        return machine.cores + 1 if kind is Kind.FREE or not machine.gil else 2
+        at_once = machine.cores if kind is Kind.FREE or not machine.gil else 1
+        # Those behind keep the workers busy until the loop has handed over more, which may take it some
+        # milliseconds; one long item is enough for that.
+        return at_once + (SPARE if self._each_ns < CHUNK_NS else 1)
 
     def awaits(self) -> None:
         """Learn that what the function returns is to be awaited: each item alone, many at once."""
@@ -169,9 +178,9 @@ class StageCourse:
     async def _dispatch(self, start: Callable[[Piece], None]) -> None:
         """Make pieces of the input, as long as there is some."""
         while True:
+            most = self.most()
             limit = self.limit()
             await self._until(limit - 1)
-            most = self.most()
             self._into.wants = max(1, min(most * limit, CHUNK_MAX))
             number = self._into.taken
             items = await self._into.take(most)
@@ -192,7 +201,8 @@ class StageCourse:
 
     async def _until(self, most: int) -> None:
         """Wait until no more pieces than that are in work, and about as many wait for their turn to leave."""
-        while self._under_way > most or self._unsent > 2 * most + 1:
+        window = most + 2 if self._chunks else 2 * most + 1
+        while self._under_way > most or self._unsent > window:
             self._room.clear()
             await self._room.wait()
 

@@ -88,7 +88,9 @@ class Flow:
         some = await last.take(last.wants)
         if not some:
             await asyncio.wait([task])
-        if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():  # by the end of its loop: that is no end of its items
+            raise asyncio.CancelledError("the pipe was cancelled")
+        if task.done() and (error := task.exception()) is not None:
             try:
                 raise error
             finally:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from hybridrt.callables import Binding, mark_as_async_generator_function
+from hybridrt.errors import NotPortableError
 from hybridrt.loop.port import Port, current_port
 from hybridrt.observe.naming import function_name
 from hybridrt.offloaded import Offloaded
-from hybridrt.options import Options, first_place
+from hybridrt.options import IN_PLACE, Options, first_place
 from hybridrt.pool.gates import Gate
 from hybridrt.streams.producer import GeneratorProducer
-from hybridrt.streams.steps import Steps, without_deadline
+from hybridrt.streams.steps import MakeStep, Steps, without_deadline
 
 __all__ = ["BUFFER", "OffloadedGenerator"]
 
@@ -32,13 +34,18 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     """A generator function whose steps run off the event loop.
 
     Calling it gives an async generator, for `async for`. Nothing runs before the first item is asked for.
-    Its steps never overlap; each is a call in a worker thread, or in an isolate if it is `pure` and that is
-    cheaper, and fills a buffer of `buffer` items while the consumer works. The worker is given back when
-    the buffer is full. All steps run in one copy of the context of the first one's caller.
+    Its steps never overlap; each is a call in a worker thread, and fills a buffer of `buffer` items while the
+    consumer works. The worker is given back when the buffer is full. All steps run in one copy of the
+    context of the first one's caller.
+
+    If it is `pure`, streams run in an isolate once it is known to compute with the GIL for long enough, 50 us
+    an item; with `where="isolate"` all do. A stream keeps its isolate to its end.
 
     `aclose()`, cancelling and dropping it end the generator after the step it is in: its `finally` runs in
     a worker thread, and the await ends when that has. `contextlib.aclosing` does so at the end of a block.
     """
+
+    _yields = True
 
     def __init__(
         self,
@@ -56,6 +63,9 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         self._steps = Offloaded(fn, chosen, limiter=self._limiter)
         closing = replace(chosen, queue_timeout=None)
         self._closing = Offloaded(fn, closing, limiter=self._limiter)
+        self._seen = _Seen()
+        self._stays = False
+        """It cannot be carried to an isolate."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:  # type: ignore[override]  # iterated, not awaited
         """Return an async iterator over what the generator yields."""
@@ -90,11 +100,29 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
             for item in self._fn(*args, **kwargs):
                 yield item
             return
-        steps = self.open(current_port(), args, kwargs)
-        items, bound = steps.producer.items, self._options.buffer or BUFFER
+        port = current_port()
+        far = self._open_far(port, args, kwargs)
+        steps = self.open(port, args, kwargs) if far is None else far
+        again = far is not None and self._options.where == "auto"
+        taken = 0
         try:
-            while await steps.more():
-                for _ in range(bound):
+            while True:
+                try:
+                    if not await steps.more():
+                        return
+                except NotPortableError:
+                    self._stays = True
+                    if not again:
+                        raise
+                    await (
+                        steps.aclose()
+                    )  # nothing of it has been seen, and it is pure: once more, in a thread
+                    steps, again = self.open(port, args, kwargs), False
+                    continue
+                again = False
+                items = steps.producer.items
+                for _ in range(steps.bound):
+                    taken += 1
                     yield items.popleft()
                     steps.refill()
                     if not items:
@@ -103,6 +131,39 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
                     await asyncio.sleep(0)
         finally:
             await steps.aclose()
+            if steps is not far:
+                self._seen.note(steps.producer.ran_ns, taken)
+
+    def _open_far(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps | None:
+        """Return the steps of a generator in an isolate; None where it is to run in a thread.
+
+        Raises:
+            NotPortableError: It must run in an isolate, and another interpreter could not find it.
+        """
+        options = self._options
+        forced = first_place(options)[0] == "isolate"
+        learns = options.pure and options.where == "auto" and IN_PLACE is None and not self._stays
+        if not (forced or (learns and self._seen.ran_ns)):
+            return None
+        far = _isolated()
+        profile = self._own_profile(port.pool)
+        if not far.can_isolate(port):
+            return None
+        if not forced and not far.is_worth_it(profile, self._seen.ran_ns, self._seen.items):
+            return None
+        try:
+            line, holder = far.hold(port, self._fn, args, kwargs, options.isolation)
+        except NotPortableError:
+            if forced:
+                raise
+            self._stays = True
+            return None
+        if not forced and line.crew.lent >= line.crew.gate.limit:
+            return None  # as many streams hold one as may
+        bound = options.buffer or BUFFER
+        steps = self._make_steps(port, lambda port, run: producer.make_step(port, run), bound)
+        producer = steps.producer = far.IsolatedProducer(holder, line, bound, steps.wake)
+        return steps
 
     def open(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         """Return the steps of one generator, of which none has run."""
@@ -111,16 +172,19 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     def open_over(self, port: Port, make: Callable[[], Iterator[Any]]) -> Steps:
         """Return the steps of what `make` gives, which counts as calls of this function."""
         bound = self._options.buffer or BUFFER
-        steps = Steps(
+        steps = self._make_steps(port, self._make_step, bound)
+        steps.producer = GeneratorProducer(make, bound, steps.wake)
+        return steps
+
+    def _make_steps(self, port: Port, make_step: MakeStep, bound: int) -> Steps:
+        return Steps(
             port,
-            self._make_step,
+            make_step,
             partial(_start, self._steps),
             without_deadline(partial(_start, self._closing)),
             bound,
             self._options.timeout,
         )
-        steps.producer = GeneratorProducer(make, bound, steps.wake)
-        return steps
 
     def _make_step(self, port: Port, run: Callable[[], None]) -> Any:
         call = self._make(port, (), {})
@@ -130,3 +194,23 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
 
 def _start(offloaded: Offloaded[..., Any], call: Any) -> list[Any]:
     return offloaded._start(call, None, None)
+
+
+class _Seen:
+    """What streams in threads have taken, over all loops; their counts may lose one another."""
+
+    def __init__(self) -> None:
+        self.ran_ns = self.items = 0
+
+    def note(self, ran_ns: int, items: int) -> None:
+        """Count a stream that has ended."""
+        self.ran_ns += ran_ns
+        self.items += items
+
+
+@cache
+def _isolated() -> ModuleType:
+    """Return the module of generators in isolates; it loads what starts processes, which few need."""
+    from hybridrt.streams import isolated
+
+    return isolated

@@ -18,13 +18,15 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.port import Port, current_port
 from hybridrt.streams.producer import Producer
 
-__all__ = ["Start", "Steps", "without_deadline"]
+__all__ = ["MakeStep", "Start", "Steps", "without_deadline"]
 
 
 class _Cancellable(Protocol):
     def cancel(self) -> object: ...
 
 
+MakeStep = Callable[[Port, Callable[[], None]], LoopCall]
+"""Makes the call of a step, or of closing, from what it is to run; does not submit it."""
 Start = Callable[[LoopCall], list[Any]]
 """Submits a call by the options of its function; returns what is to be cancelled when it has ended."""
 
@@ -34,7 +36,7 @@ class Steps:
 
     Args:
         port: Through which the steps go out.
-        make_step: Makes the call of a step, or of closing, from what it is to run; does not submit it.
+        make_step: Makes a call for it.
         start: Submits a step.
         start_closing: Submits the call that closes the generator.
         bound: Items in the buffer at most.
@@ -44,7 +46,7 @@ class Steps:
     def __init__(
         self,
         port: Port,
-        make_step: Callable[[Port, Callable[[], None]], LoopCall],
+        make_step: MakeStep,
         start: Start,
         start_closing: Start,
         bound: int,
@@ -52,7 +54,7 @@ class Steps:
     ) -> None:
         self._port, self._make_step = port, make_step
         self._start, self._start_closing = start, start_closing
-        self._refill_at, self._timeout = bound // 2, timeout
+        self.bound, self._refill_at, self._timeout = bound, bound // 2, timeout
         self._context: Context = copy_context()
         self._call: LoopCall | None = None
         self._timers: list[_Cancellable] = []
@@ -156,7 +158,8 @@ class Steps:
     def _submit(self, run: Callable[[], None], start: Start) -> None:
         call = self._make_step(self._port, run)
         if not call.elsewhere:
-            call.context = self._context
+            # The thread of a step that was left behind may not have left the context yet.
+            call.context = self._context.copy() if self.producer.closing else self._context
         self._call = call
         try:
             self._timers = start(call)

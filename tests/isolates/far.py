@@ -9,7 +9,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Any
 
 from hybridrt import check_cancelled, offload
@@ -141,6 +143,56 @@ def signals() -> tuple[bool, bool]:
     """Tell whether Ctrl-C is ignored, and whether it is blocked."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, signal.SIGINT in mask
+
+
+def count_to(number: int) -> Iterator[int]:
+    yield from range(number)
+
+
+def write_at_end(path: str) -> Iterator[int]:
+    """Yield numbers, and write the process id when that ends."""
+    try:
+        number = 0
+        while True:
+            yield (number := number + 1)
+    finally:
+        Path(path).write_text(str(os.getpid()))
+
+
+def pids_then_fail(number: int) -> Iterator[int]:
+    for _ in range(number):
+        yield os.getpid()
+    raise LookupError("no more of them")
+
+
+def number_then_lock() -> Iterator[Any]:
+    yield 1
+    yield threading.Lock()
+
+
+def seen_twice() -> Iterator[str]:
+    yield seen.get()
+    yield seen.get()
+
+
+def end_after(number: int) -> Iterator[int]:
+    yield from range(number)
+    os._exit(3)
+
+
+def some_pids(number: int) -> Iterator[int]:
+    for _ in range(number):
+        yield os.getpid()
+
+
+def locks(number: int) -> Iterator[Any]:
+    for _ in range(number):
+        yield threading.Lock()
+
+
+def sleep_then_yield(seconds: float) -> Iterator[float]:
+    time.sleep(seconds)
+    yield seconds
 
 
 def make_lock() -> Any:

@@ -351,6 +351,15 @@ def test_options_that_make_no_batch_are_refused(options: Any, told: str) -> None
         offload(len, **options)
 
 
+def test_whether_it_is_batched_is_settled_at_decoration() -> None:
+    with pytest.raises(ValueError, match="settled where it is decorated"):
+        offload(len).options(batch=3)
+    double = offload(Doubler().double, batch=8)
+    with pytest.raises(ValueError, match="settled where it is decorated"):
+        double.options(batch=None)
+    assert isinstance(double.options(batch=2, limit=3), Batched)
+
+
 def test_a_generator_function_has_no_batches() -> None:
     def generates(numbers: list[int]) -> Any:
         yield from numbers

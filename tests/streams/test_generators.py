@@ -416,3 +416,5 @@ def test_a_buffer_holds_an_item(buffer: int) -> None:
 def test_a_buffer_is_for_generators() -> None:
     with pytest.raises(ValueError, match="buffer is for what a generator function yields"):
         offload(len, buffer=3)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="buffer is for what a generator function yields"):
+        offload(len).options(buffer=3)

@@ -116,6 +116,20 @@ async def batches() -> None:
     await embed(["text"])  # type: ignore[arg-type]
 
 
+async def pipes() -> None:
+    """Let items flow through functions of every kind."""
+    fetching = hybridrt.stage(fetch, concurrency=8, buffer=16)
+    assert_type(fetching, hybridrt.Stage)
+    async with hybridrt.pipe(["url"], fetching, len, embed, pages, ordered=False, on_error="skip") as results:
+        assert_type(results, hybridrt.Pipe)
+        async for result in results:
+            print(result)
+        assert_type(results.skipped, list[hybridrt.SkippedItem])
+        assert_type(results.statistics().bottleneck, str | None)
+    hybridrt.pipe(5, len)  # type: ignore[arg-type]
+    hybridrt.pipe([5], len, on_error="stop")  # type: ignore[arg-type]
+
+
 async def methods() -> None:
     """Await decorated methods, bound and not."""
     index = Index()

@@ -123,6 +123,11 @@ class Crew:
         """Return all isolates, idle and lent."""
         return (*(isolate for _, isolate in tuple(self._idle)), *tuple(self._lent))
 
+    @property
+    def lent(self) -> int:
+        """How many isolates are lent; a generator keeps its own between two steps, outside of the gate."""
+        return len(self._lent)
+
     def lease(self, setup: object = None) -> Isolate:
         """Return an isolate for one call, started if none is idle; the one used last comes first.
 

@@ -1,0 +1,115 @@
+"""Generators in isolates: when that is worth it, and how they are advanced there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hybridrt.errors import NotPortableError
+from hybridrt.loop.isolated import Line, generator_step, line_of
+from hybridrt.loop.port import Port
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.isolates.child import inside
+from hybridrt.pool.isolates.context import crossing_context
+from hybridrt.pool.isolates.holder import Holder
+from hybridrt.streams.producer import SLICE_NS, Producer
+from hybridrt.values import GilClass, Isolation, Kind
+
+__all__ = ["IsolatedProducer", "can_isolate", "hold", "is_worth_it"]
+
+FAR_SLICE_NS = 5_000_000
+"""After which a step in an isolate sends what there is. Not tuned."""
+ENOUGH_NS = 50_000_000
+"""What steps in threads must have taken in sum before anything is concluded from it,"""
+EACH_NS = 50_000
+"""and an item on average: carrying one costs some microseconds, a batch some hundred. Neither is tuned."""
+
+
+def can_isolate(port: Port) -> bool:
+    """Return True if steps may leave this interpreter: it is no isolate, and its calls have threads."""
+    return not (inside() or port.at_once)
+
+
+def is_worth_it(profile: Profile, ran_ns: int, items: int) -> bool:
+    """Return True if a generator computes with the GIL, and for long enough an item to be carried away."""
+    waits = profile.kind is Kind.WAITING
+    holds = profile.gil.name(waits=waits) in (GilClass.HOLDS, GilClass.COOPERATES)
+    return holds and not waits and ran_ns >= ENOUGH_NS and ran_ns >= EACH_NS * max(1, items)
+
+
+def hold(
+    port: Port,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    isolation: Isolation,
+) -> tuple[Line, Holder]:
+    """Return what will keep an isolate for one generator; none is taken yet.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+    line = line_of(port, fn, isolation)
+    variables = port.variables
+    holder = Holder(
+        line.reference, args, kwargs, line.crew, port.setup, variables, crossing_context(variables)
+    )
+    return line, holder
+
+
+class IsolatedProducer(Producer):
+    """Advances a generator in an isolate.
+
+    Args:
+        holder: Keeps the isolate.
+        line: The way there.
+        bound: Items in the buffer at most.
+        wake: Wakes the loop, from any thread.
+    """
+
+    def __init__(self, holder: Holder, line: Line, bound: int, wake: Callable[[], object]) -> None:
+        super().__init__()
+        self._holder, self._line, self._bound, self._wake = holder, line, bound, wake
+
+    def make_step(self, port: Port, run: Callable[[], None]) -> Any:
+        """Return a call that passes the gate of the isolates, as every call there."""
+        return generator_step(port, self._line, self._holder, run)
+
+    def _advance(self) -> None:
+        until = time.perf_counter_ns() + SLICE_NS
+        while not self.closing and len(self.items) < self._bound:
+            self.open = True
+            some, ended = self._holder.step(self._bound - len(self.items), FAR_SLICE_NS)
+            self.items.extend(some)
+            if self.wanted and some:
+                self.wanted = False
+                self._wake()
+            if ended:
+                self._end()
+                self._holder.release()
+                return
+            if time.perf_counter_ns() > until:
+                return
+
+    def run(self) -> None:
+        """Advance the generator until the buffer is full, the time slice is over or it ends."""
+        try:
+            super().run()
+        except NotPortableError:  # what it yields cannot cross, and it stands where it was
+            try:
+                self._holder.finish()
+            finally:
+                self._holder.release()
+            raise
+        except BaseException:
+            self._holder.release()
+            raise
+
+    def close(self) -> None:
+        """Close the generator where it stands; raises what its `finally` raises."""
+        try:
+            self._holder.finish()
+        finally:
+            self._end()
+            self._holder.release()

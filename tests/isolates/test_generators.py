@@ -1,0 +1,168 @@
+"""Generators in isolates: the same items and errors as in threads, one isolate for each, and given back."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridrt import (
+    FunctionStatistics,
+    NotPortableError,
+    OffloadedGenerator,
+    OffloadTimeoutError,
+    Runtime,
+    WorkerLostError,
+    offload,
+    pipe,
+)
+from hybridrt.pool.gates import WatchedGate
+from hybridrt.pool.isolates import crew
+from hybridrt.streams import offloaded as streams
+from hybridrt.testing import InlineRuntime
+from hybridrt.values import Isolation
+
+from ..loop.conftest import timers
+from ..loop.support import Timers, eventually
+from . import far
+
+__all__ = ["timers"]
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("kept")]
+
+
+def away(fn: Callable[..., Any], **options: Any) -> OffloadedGenerator[..., Any]:
+    made: Any = offload(fn, pure=True, where="isolate", **options)
+    assert isinstance(made, OffloadedGenerator)
+    return made
+
+
+async def listed(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+def lent() -> int:
+    """Return how many isolates are lent."""
+    return sum(len(each._lent) for each in crew._crews)
+
+
+async def test_the_items_arrive_in_order(runtime: Runtime, isolation: Isolation) -> None:
+    count = away(far.count_to, isolation=isolation, buffer=8)
+    for number in (0, 1, 100):
+        assert await listed(count(number)) == list(range(number))
+    await eventually(lambda: not lent())
+
+
+async def test_one_isolate_runs_it_to_its_end_and_its_error_arrives(runtime: Runtime) -> None:
+    stream = away(far.pids_then_fail, isolation="process", buffer=2)(9)
+    seen = [await anext(stream) for _ in range(9)]
+    with pytest.raises(LookupError, match="no more of them") as caught:
+        await anext(stream)
+    assert len(seen) == 9
+    assert len(set(seen)) == 1
+    assert seen[0] != os.getpid()
+    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert "pids_then_fail" in frames
+    await eventually(lambda: not lent())
+
+
+@pytest.mark.parametrize("leave", ["aclose", "cancel"])
+async def test_its_end_runs_the_finally_over_there(runtime: Runtime, tmp_path: Path, leave: str) -> None:
+    path = tmp_path / "ended"
+    stream = away(far.write_at_end, isolation="process", buffer=2)(str(path))
+    assert await anext(stream) == 1
+    if leave == "aclose":
+        await stream.aclose()
+    else:
+        task = asyncio.ensure_future(listed(stream))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert int(path.read_text()) != os.getpid()
+    await eventually(lambda: not lent())
+
+
+async def test_what_cannot_cross_says_so(runtime: Runtime) -> None:
+    with pytest.raises(NotPortableError, match="lambda"):
+        await listed(away(lambda: (yield 1))())
+    with pytest.raises(NotPortableError, match=r"argument 1 of .* cannot be carried") as caught:
+        await listed(away(far.count_to)(lambda: None))
+    assert caught.value.started is False
+    with pytest.raises(NotPortableError, match="cannot be carried back") as caught:
+        await listed(away(far.number_then_lock)())
+    assert caught.value.started is True
+    await eventually(lambda: not lent())
+
+
+async def test_a_process_that_ends_fails_its_stream(runtime: Runtime) -> None:
+    with pytest.raises(WorkerLostError, match="exit code 3"):
+        await listed(away(far.end_after, isolation="process", buffer=1)(3))
+    assert await listed(away(far.count_to, isolation="process")(3)) == [0, 1, 2]
+
+
+async def test_context_variables_cross(isolation: Isolation) -> None:
+    far.seen.set("something")
+    async with Runtime(isolate_context=[far.seen]):
+        assert await listed(away(far.seen_twice, isolation=isolation)()) == ["something"] * 2
+
+
+async def test_a_late_item_ends_the_process(runtime: Runtime, timers: Timers) -> None:
+    late = away(far.sleep_then_yield, isolation="process", timeout=5.0)(3600.0)
+    task = asyncio.ensure_future(listed(late))
+    await eventually(lambda: bool(runtime.statistics().running))
+    timers.fire()
+    with pytest.raises(OffloadTimeoutError, match="its process is ended"):
+        await task
+    await eventually(lambda: not lent())
+
+
+async def test_several_streams_pass_one_gate(runtime: Runtime, one_at_a_time: WatchedGate) -> None:
+    count = away(far.count_to, isolation="process", buffer=2)
+    assert await asyncio.gather(*(listed(count(10)) for _ in range(2))) == [list(range(10))] * 2
+
+
+async def test_a_pure_generator_moves_once_it_is_worth_it(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: Any = offload(far.some_pids, pure=True, isolation="process")
+    assert await listed(pids(2)) == [os.getpid()] * 2
+    monkeypatch.setattr(streams._isolated(), "is_worth_it", lambda *_: True)
+    assert os.getpid() not in await listed(pids(2))
+    # What cannot cross is run again in a thread, if nothing of it has been seen, and stays there.
+    locks: Any = offload(far.locks, pure=True)
+    assert len(await listed(locks(1))) == len(await listed(locks(1))) == 1
+    assert locks._stays
+
+
+async def test_a_stream_stays_in_a_thread_where_as_many_hold_an_isolate_as_may(
+    runtime: Runtime, one_at_a_time: WatchedGate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pids: Any = offload(far.some_pids, pure=True, isolation="process", buffer=1)
+    assert await listed(pids(1)) == [os.getpid()]
+    monkeypatch.setattr(streams._isolated(), "is_worth_it", lambda *_: True)
+    first = pids(5)
+    assert await anext(first) != os.getpid()
+    assert await listed(pids(1)) == [os.getpid()]
+    await first.aclose()
+
+
+async def test_an_inline_runtime_keeps_it_here() -> None:
+    async with InlineRuntime():
+        assert await listed(away(far.some_pids)(1)) == [os.getpid()]
+
+
+async def test_it_is_a_stage_of_a_pipe(runtime: Runtime) -> None:
+    found = await listed(pipe([1, 2], away(far.count_to)))
+    assert found == [0, 0, 1]
+
+
+async def test_the_statistics_have_it_beside_its_threads(runtime: Runtime) -> None:
+    await listed(away(far.count_to, isolation="process")(3))
+    rows: list[FunctionStatistics] = list(runtime.statistics().functions)
+    assert any(row.name.endswith("count_to [process]") for row in rows)
