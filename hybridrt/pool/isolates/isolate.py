@@ -6,9 +6,12 @@ import socket
 import sys
 
 from hybridrt.errors import WorkerLostError
+from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.isolates.packing import Packed
 from hybridrt.pool.isolates.records import RECORDS, handle_records
 from hybridrt.pool.isolates.wire import Message, OutOfStepError, Wire, WireClosedError
+from hybridrt.pool.permits import NONE
+from hybridrt.pool.worker import current_worker
 
 __all__ = ["LEAVING", "Isolate", "program"]
 
@@ -27,6 +30,17 @@ def program(serve: str, descriptor: int | None) -> str:
         f"import sys; sys.path[:] = {path!r}\n"
         f"from hybridrt.pool.isolates.child import {serve}; {serve}({descriptor})"
     )
+
+
+def give_permit_back() -> None:
+    """Give back the permit of the calling worker: its call computes elsewhere from now on.
+
+    The sampler gives one to a call that packs and sends large arguments. It would notice some steps later that
+    the thread waits now, and until then no other call could send its arguments to an isolate that is free.
+    """
+    worker = current_worker()
+    if worker is not None and worker.permit != NONE:
+        exchange_permit(worker, NONE)
 
 
 class Isolate:
@@ -65,6 +79,7 @@ class Isolate:
         try:
             self.wire.send(packed)
             started = True
+            give_permit_back()
             message = self.wire.receive()
             while message.status == RECORDS and message.error is None:
                 handle_records(message.value)
