@@ -43,6 +43,12 @@ class Draining:
     async def wait(self, timeout: float) -> None:
         """Take no more calls, and wait for those there are, and for their threads."""
         loop, pool = self._port.loop, self._port.pool
+        for warming in tuple(self._port.warming):
+            warming.abandon_on_cancel = True
+            warming.cancel()
+        if self._port.held:  # they are under way, and in no queue yet
+            self._port.held.let_all_go()
+            await asyncio.sleep(0)
         empty = loop.create_future()
         close(pool, closed_error, cancel_queued=False)
         when_empty(pool, lambda: _call_soon(loop, self._emptied, empty))

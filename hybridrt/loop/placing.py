@@ -15,8 +15,9 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
+from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide, wants_isolate
 from hybridrt.errors import NotPortableError
+from hybridrt.loop.first_calls import FirstCalls
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
@@ -95,6 +96,12 @@ class Placing:
         fn: The function.
         forced: Where all its calls run; None chooses.
         on_loop: Calls may run on the loop.
+
+    Attributes:
+        first: Who may run while nothing is known.
+        wants_isolates: Calls will run in isolates soon, as far as is known, and none was started ahead yet.
+        warming: Isolates are being started for them.
+        warmed: That has begun.
     """
 
     def __init__(self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool) -> None:
@@ -102,6 +109,8 @@ class Placing:
         self.forced = forced
         self.on_loop = on_loop
         self.not_portable: str | None = None
+        self.first = FirstCalls()
+        self.wants_isolates = self.warming = self.warmed = False
         self.overruns = Overruns()
         self._lock = Lock()
         _placings.add(self)
@@ -204,6 +213,13 @@ class Placing:
             return Standing()
         return Standing(where=self.forced, reason=PlacementReason.FORCED)
 
+    def is_decided(self, spot: Spot) -> bool:
+        """Return True if it is known where calls of a size run, and they can run there now."""
+        reason = spot.standing.reason
+        return reason is not PlacementReason.LEARNING and not (
+            self.warming and reason is PlacementReason.TRIAL
+        )
+
     def choose(self, spot: Spot) -> Placement:
         """Return where a call runs that does not run on the loop: "thread" or "isolate"."""
         standing = spot.standing
@@ -212,6 +228,8 @@ class Placing:
                 self.overruns.left = max(0, self.overruns.left - 1)
                 self._admit()
         where: Placement = "isolate" if standing.where == "isolate" else "thread"
+        if self.warming and standing.reason is PlacementReason.TRIAL:
+            return "thread"
         if self.forced is not None or spot.calls < standing.again_at or spot.retried_at == standing.again_at:
             return where
         spot.retried_at = standing.again_at
@@ -259,12 +277,16 @@ class Placing:
     def _judge(self, spot: Spot, size: Size, port: Port, profile: Profile) -> None:
         """Choose anew for a size; the lock is held."""
         seen = spot.measured + spot.carried
-        if self.forced is not None or _OFTEN < seen < spot.judged_at + _OFTEN:
+        learning = spot.standing.reason is PlacementReason.LEARNING
+        if self.forced is not None or (not learning and _OFTEN < seen < spot.judged_at + _OFTEN):
             return
         spot.judged_at = seen
         interpreter = port.pool.interpreter
         machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
-        spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
+        evidence = self._evidence(spot, size, profile)
+        spot.standing = decide(spot.standing, evidence, machine)
+        if machine.gil and not self.warmed and wants_isolate(spot.standing, evidence):
+            self.wants_isolates = True
         self._admit()
 
     def _admit(self) -> None:
@@ -289,6 +311,7 @@ class Placing:
             holds=gil is GilClass.HOLDS,
             parallel=profile.leaves_gil,
             waits=waits,
+            crowd=self.first.held > 0,
             size=0 if size is None else size[0],
             carried=spot.carried,
             carry_ns=spot.carry_ns,
@@ -346,6 +369,8 @@ def _start_clean() -> None:
     """Free all locks in a forked child, where those who hold them are not."""
     for placing in list(_placings):
         placing._lock = Lock()
+        placing.first = FirstCalls()
+        placing.wants_isolates = placing.warming = placing.warmed = False
 
 
 if hasattr(os, "register_at_fork"):

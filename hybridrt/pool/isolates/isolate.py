@@ -35,8 +35,8 @@ def program(serve: str, descriptor: int | None) -> str:
 def give_permit_back() -> None:
     """Give back the permit of the calling worker: its call computes elsewhere from now on.
 
-    The sampler gives one to a call that packs and sends large arguments. It would notice some steps later that
-    the thread waits now, and until then no other call could send its arguments to an isolate that is free.
+    The sampler gives one to a call that packs and sends large arguments. It would notice some steps later
+    that the thread waits now, and until then no other call could send its arguments to a free isolate.
     """
     worker = current_worker()
     if worker is not None and worker.permit != NONE:
@@ -50,10 +50,12 @@ class Isolate:
         cold: It has not run a call yet: what the first one takes has the start in it.
         is_set_up: It has been prepared for calls.
         setup: What prepares it; its calls are of those who have the same. None: what all have.
+        modules: Names of the modules whose functions it has run, or has been made ready for.
     """
 
     is_set_up = False
     setup: object = None
+    modules: frozenset[str] = frozenset()
 
     MEMORY = 0
     """Bytes to reckon with for each."""
