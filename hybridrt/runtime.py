@@ -29,6 +29,7 @@ from hybridrt.pool.isolates.context import name_variables
 from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import PolicyName, Statistics
+from hybridrt.warming import warm
 
 __all__ = ["Runtime", "install"]
 
@@ -292,6 +293,32 @@ class Runtime:
         if isinstance(fn, Offloaded):
             return await fn.run_on(port, args, kwargs)
         return await submit(port, fn, args, kwargs)
+
+    async def warm(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Make the first calls of a function now, with these arguments, so that later ones find all ready.
+
+        A `pure` function is called until it is known where calls of this size run: on the loop, in threads or
+        in isolates. In the last case each isolate is started, imports the function's module and runs it once.
+        That takes about a third of a second of calls, and the start of the isolates. Any other function is
+        called once. Use it at the start of a service, with arguments of the usual size.
+
+        Args:
+            fn: A function to offload, or an offloaded one.
+            args: Positional arguments of each call.
+            kwargs: Keyword arguments of each call.
+
+        Raises:
+            RuntimeClosedError: The runtime is not open.
+            BaseException: What the first call raised; an `ExceptionGroup` of what later ones raised.
+
+        Example:
+            >>> async def main() -> None:
+            ...     async with Runtime() as runtime:
+            ...         await runtime.warm(len, "abc")
+            >>> asyncio.run(main())
+        """
+        port = self._open_port()
+        await warm(port, fn if isinstance(fn, Offloaded) else offload(fn), args, kwargs)
 
     @overload
     async def map(

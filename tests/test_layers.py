@@ -29,6 +29,7 @@ ORDER = (
     "callables",
     "offload",
     "explaining",
+    "warming",
     "agents",
     "draining",
     "runtime",

@@ -2,7 +2,7 @@
 
 A `pure` function whose cost nobody knows yet runs in threads. A crowd of first calls would go there whole,
 and each of them that holds the GIL keeps the loop from its turn. So only `TRIED` of them run at a time, more
-once they are seen to wait. The others are held on their loops, in order, and take the verdict once it is there.
+once they are seen to wait. The others are held on their loops, in order, until the verdict is there.
 
 A held call is in no queue of a pool yet. It can be cancelled, its timeouts run, and a runtime that closes
 lets it go on first. Calls of several loops are woken on their own loops; the lock guards the counts.
@@ -69,8 +69,9 @@ class Held:
         Raises:
             OffloadTimeoutError: One of the times is up.
         """
+        loop = self.of_loop.loop
         timers = [
-            self.of_loop.loop.call_at(begun + seconds, self._expire, name, seconds)
+            loop.call_later(begun + seconds - loop.time(), self.expire, name, seconds)
             for name, seconds in (("timeout", timeout), ("queue_timeout", queue_timeout))
             if begun is not None and seconds is not None
         ]
@@ -89,7 +90,8 @@ class Held:
         if not self.future.done():
             self.future.set_result(self.has_place)
 
-    def _expire(self, name: str, seconds: float) -> None:
+    def expire(self, name: str, seconds: float) -> None:
+        """The time is up: fail, unless the call goes on just now."""
         if not self.future.done():
             self.future.set_exception(
                 OffloadTimeoutError(

@@ -27,7 +27,7 @@ from hybridrt.pool.state import DONE, QUEUED, Pool
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Isolation
 
-__all__ = ["IsolatedCall", "Line", "isolated_call", "warm_up"]
+__all__ = ["IsolatedCall", "Line", "calls_at_once", "isolated_call", "warm_up"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -203,6 +203,15 @@ def warm_up(port: Port, placing: Placing, isolation: Isolation = "auto") -> None
             call.go()
         except RuntimeError:  # the pool closes
             call.cancel()
+
+
+def calls_at_once(port: Port, fn: Callable[..., Any], isolation: Isolation = "auto") -> int:
+    """Return how many calls of a function may run in isolates at once.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+    return 1 if inside() or port.at_once else crew_for(refer(fn), isolation).gate.limit
 
 
 def _warming_call(port: Port, line: Line) -> IsolatedCall:
