@@ -70,6 +70,10 @@ class Runtime:
         govern_anyio: Whether anyio's limit of 40 worker threads on this loop, which FastAPI's and
             Starlette's synchronous endpoints queue for, may grow while its calls wait, up to
             `max_workers`. Off too with `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
+        govern_native: Whether the threads of BLAS libraries may be bounded to the cores while several calls
+            that leave the GIL compute at once, and to one in isolates. It needs threadpoolctl, but for
+            isolates. False keeps other runtimes from it, too, while this one is open. Off for good with
+            `HYBRIDRT_GOVERN_NATIVE=0` in the environment at import.
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`; awaited calls, those of
             `asyncio.to_thread` and `run_in_executor` among them, wait for space.
         abandon_on_cancel: What cancelling does to a running call of an offloaded function that does not say
@@ -108,6 +112,7 @@ class Runtime:
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,
+        govern_native: bool = True,
         queue_max: int | None = 10_000,
         abandon_on_cancel: bool = False,
         background_max: int = 1_000,
@@ -127,11 +132,13 @@ class Runtime:
         check_flag("shield", shield)
         check_flag("abandon_on_cancel", abandon_on_cancel)
         check_flag("govern_anyio", govern_anyio)
+        check_flag("govern_native", govern_native)
         check_flag("isolate_logging", isolate_logging)
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.abandon_on_cancel = abandon_on_cancel
         self.govern_anyio = govern_anyio and may_govern_anyio()
+        self.govern_native = govern_native
         self.background_max = background_max
         self.shutdown_timeout = shutdown_timeout
         self.executor = AdaptiveThreadPoolExecutor(
@@ -197,6 +204,8 @@ class Runtime:
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
+        if not self.govern_native:
+            self._port.pool.interpreter.native_limits.refuse()
         if self.govern_anyio:
             self._limiter = AnyioLimiter(loop, self._port.pool)
         self._watch = LoopWatch(
@@ -261,6 +270,8 @@ class Runtime:
     def _uninstall(self) -> None:
         assert self._port is not None
         loop = self._port.loop
+        if not self.govern_native:
+            self._port.pool.interpreter.native_limits.allow()
         if self._watch is not None:
             self._watch.stop()
         if self._limiter is not None:

@@ -39,6 +39,7 @@ from hybridrt.observe.profiles import Profiles
 from hybridrt.placements import Placement
 from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.permits import NONE, Permits
 from hybridrt.pool.protocols import Governing, Placed, Shielding
 from hybridrt.pool.run_queue import Admission
@@ -506,6 +507,7 @@ class SharedBudget:
         """Return the ids of processes that share a pool's `memory_max` with this one."""
         self.host_seen: list[Callable[[], None]] = []
         """Called after each look at the host, by the governor, without the lock."""
+        self.native_limits = NativeLimits(wanted=False)
         self.pools: WeakSet[Pool] = WeakSet()
         self.gates: list[WatchedGate[Call]] = []
         """Those of the isolates; none is ever taken out."""
