@@ -23,6 +23,7 @@ BENCHMARKS = (
     "loads",
     "echo",
     "mixed",
+    "service",
     "inline",
     "isolates",
     "carrying",
