@@ -168,6 +168,8 @@ class FunctionStatistics:
         native: CPU time of native threads, as those of BLAS and OpenMP, for each second that its calls
             compute in their own; None of a function that does not use any, and where that cannot be told.
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
+        delay_share: Share of the lateness of the runtime's loop that its calls have caused lately: they had
+            the GIL, or the loop, while a timer waited for its turn. None if none was seen.
     """
 
     name: str
@@ -185,6 +187,7 @@ class FunctionStatistics:
     gil: GilClass = GilClass.UNKNOWN
     evidence: GilEvidence = GilEvidence()
     placement: PlacementStatistics | None = None
+    delay_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -321,6 +321,11 @@ class Placing:
 
     # ------------------------------------------------------------------ told
 
+    @property
+    def inline_ns(self) -> int:
+        """Return for how long calls on the loop have kept it, in sum."""
+        return sum(spot.inline_wall_ns for spot in tuple(self._spots.values()))
+
     def statistics(self) -> PlacementStatistics:
         """Return the public view."""
         with patiently(self._lock):  # a loop may wait for it, so nothing is built here

@@ -62,6 +62,10 @@ class Profiles:
                 profile.owner = self
         return profile
 
+    def all(self) -> list[Profile]:
+        """Return all profiles; from any thread, without the lock."""
+        return list(self._by_key.values())
+
     def _drop(self) -> None:
         idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
         for profile in idle[: max(1, self._bound // 4)]:

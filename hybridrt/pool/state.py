@@ -32,6 +32,7 @@ from hybridrt.control.window import Limits, Policy, State
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import Memory, gil_enabled, read_memory, usable_cores
 from hybridrt.measure.threads import ThreadProbe
+from hybridrt.observe.delay_shares import DelayShares
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.gil_load import GilLoad
 from hybridrt.observe.kept import Kept
@@ -389,6 +390,8 @@ class Pool:
         self.profiles = Profiles()
         self.placed: dict[str, tuple[Profile, Placed]] = {}
         """Functions whose calls are placed, by name; for the statistics."""
+        self.delay_shares = DelayShares()
+        """Which functions make the loop late that the pool works for."""
         self.tally = Tally()
         self.sizing = sizing
         self.refusal: Callable[[], BaseException] | None = None
