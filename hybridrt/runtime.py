@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from hybridrt.arguments import check_count, check_flag, check_seconds
-from hybridrt.draining import Draining
+from hybridrt.draining import Draining, keep
 from hybridrt.errors import QueueFullError, RuntimeClosedError
 from hybridrt.loop.anyio_limiter import AnyioLimiter, may_govern_anyio
 from hybridrt.loop.interrupts import Interrupts
@@ -28,6 +28,7 @@ from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.isolates.context import name_variables
 from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.remembered import remembered
 from hybridrt.values import PolicyName, Statistics
 from hybridrt.warming import warm
 
@@ -247,6 +248,8 @@ class Runtime:
                 self._uninstall()
                 self._state = "closed"
                 self._closed.set()
+        if remembered.path is not None and self._port is not None:
+            await keep(remembered, self._port, last=not _runtimes)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""

@@ -20,6 +20,7 @@ ORDER = (
     "placements",
     "values",
     "clock",
+    "remembered",
     "measure",
     "observe",
     "control",

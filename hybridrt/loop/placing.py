@@ -19,10 +19,13 @@ from hybridrt.control.placement import Evidence, Machine, Prices, Standing, deci
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.first_calls import FirstCalls
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS
+from hybridrt.loop.remembering import SPOTS_MAX, spot_record, standing_of
 from hybridrt.measure.gil import switch_interval_ns
+from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
 from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.lock import patiently
+from hybridrt.remembered import Record, Remembered, remembered
 from hybridrt.values import GilClass, Kind
 
 if TYPE_CHECKING:
@@ -30,7 +33,7 @@ if TYPE_CHECKING:
     from hybridrt.observe.functions import Profile
     from hybridrt.pool.isolates.crossing import Crossing
 
-__all__ = ["Elsewhere", "Placing", "Spot"]
+__all__ = ["Elsewhere", "Placing", "Spot", "keep_all"]
 
 
 class Elsewhere:
@@ -120,6 +123,7 @@ class Placing:
         self._inline: dict[int, Spot] = {}
         """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
         self._largest = -1
+        self.restore(remembered)
 
     # ------------------------------------------------------------------ on the loop
 
@@ -319,6 +323,47 @@ class Placing:
             hop_ns=spot.hop_ns,
         )
 
+    # ------------------------------------------------------------------ kept
+
+    def keep(self, kept: Remembered) -> None:
+        """Note what is known in what outlives the process."""
+        if self.forced is not None:
+            return
+        with patiently(self._lock):
+            spots = sorted(self._spots.values(), key=lambda spot: -spot.calls)[:SPOTS_MAX]
+            records = [spot_record(spot.key, spot, spot.standing) for spot in spots]
+            largest = self._largest
+        known = [record for record in records if record is not None]
+        if known:
+            key, name, _ = identify(self.fn)
+            kept.add(name, key, _part(on_loop=self.on_loop), {"largest": largest, "sizes": known})
+
+    def restore(self, kept: Remembered) -> None:
+        """Begin with what was known before."""
+        if self.forced is not None or kept.is_empty:
+            return
+        key, name, _ = identify(self.fn)
+        record = kept.of(name, key).get(_part(on_loop=self.on_loop))
+        if record is None:
+            return
+        try:
+            spots = [self._restored(one) for one in record["sizes"][:SPOTS_MAX]]
+            self._largest = int(record["largest"])
+        except (KeyError, TypeError, ValueError) as error:
+            kept.warn(name, error)
+            return
+        self._spots.update((spot.key, spot) for spot in spots)
+        self._admit()
+
+    @staticmethod
+    def _restored(record: Record) -> Spot:
+        spot = Spot(int(record["key"]), Standing())
+        spot.restore(record)
+        spot.standing = standing_of(record, spot.calls)
+        spot.judged_at = spot.measured + spot.carried
+        spot.later = Elsewhere(spot.longest_ns + HANDLING_NS)
+        return spot
+
     # ------------------------------------------------------------------ told
 
     @property
@@ -358,6 +403,17 @@ def _size(spot: Spot, calls: int, standing: Standing, tried: bool, *, paused: bo
         tried=tried,
         **_in_seconds(standing.prices),
     )
+
+
+def keep_all(kept: Remembered) -> None:
+    """Note what is known about all functions."""
+    for placing in list(_placings):
+        placing.keep(kept)
+
+
+def _part(*, on_loop: bool) -> str:
+    """Return under which name it is kept: with other options other places are chosen."""
+    return "placement" if on_loop else "placement_off_loop"
 
 
 def _key(size: int, largest: int, together: int) -> int:

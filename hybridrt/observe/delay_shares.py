@@ -2,8 +2,8 @@
 
 A function is charged for the time for which it had the GIL since the beat before, as its CPU time and its
 share of the GIL tell, or for which it kept the loop itself. Where all of them had it for longer than the beat
-was late, each bears its part of the lateness. What is left over is no function's: it is that of the loop's own
-callbacks, or of other programs.
+was late, each bears its part of the lateness. What is left over is no function's: it is that of the loop's
+own callbacks, or of other programs.
 """
 
 from __future__ import annotations

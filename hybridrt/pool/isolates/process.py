@@ -90,6 +90,7 @@ class WorkerProcess(Isolate):
 def _environment() -> dict[str, str]:
     """Return the environment of a child: calls run in as many of them as there are cores, one thread each."""
     environment = {**os.environ}
+    environment.pop("HYBRIDRT_PROFILE", None)  # this process has read it, and will write it
     if shared.native_limits.active:
         for name in VARIABLES:
             environment.setdefault(name, "1")
