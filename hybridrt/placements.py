@@ -91,6 +91,7 @@ class PlacementStatistics:
         isolate_calls: Calls that were carried to an isolate and came back.
         not_portable: Why it cannot be carried to an isolate; None where it can, as far as is known.
         sizes: By the size of the input, the most used first.
+        held: First calls that wait until it is known where they run.
     """
 
     inline_calls: int
@@ -101,6 +102,7 @@ class PlacementStatistics:
     isolate_calls: int
     not_portable: str | None
     sizes: tuple[SizePlacement, ...]
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -389,6 +389,7 @@ class Placing:
             isolate_calls=isolate_calls,
             not_portable=self.not_portable,
             sizes=tuple(_size(*row, paused=left > 0) for row in spots),
+            held=self.first.held,
         )
 
 
