@@ -29,6 +29,7 @@ BENCHMARKS = (
     "frameworks",
     "agents",
     "phases",
+    "service",
     "inline",
     "isolates",
     "carrying",

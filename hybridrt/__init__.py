@@ -99,6 +99,12 @@ anyio's threads
     that is given bounds them, and so does anyio's default one if the program has set it below 40. A call
     that is cancelled while it is queued never runs; `anyio.from_thread` works in it.
     `Runtime(govern_anyio=False)` or HYBRIDRT_GOVERN_ANYIO=0 in the environment leaves them to anyio.
+Threads of BLAS libraries
+    Where threadpoolctl is installed, OpenBLAS, MKL and BLIS may use the cores divided by the calls that
+    leave the GIL and compute at once. What they used before comes back a second after calls come one at a
+    time again; a number that somebody else sets meanwhile is left alone. In an isolate they use one thread,
+    unless the environment says otherwise. `Runtime(govern_native=False)` leaves them alone while it is open,
+    whatever other runtimes say; HYBRIDRT_GOVERN_NATIVE=0 in the environment, read at import, always.
 Twice
     No call runs twice, apart from what is said of isolates above.
 A full queue

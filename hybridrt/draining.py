@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.placing import keep_all
 from hybridrt.loop.port import Port
 from hybridrt.pool.closing import close, closed_error
 from hybridrt.pool.roster import all_threads, all_workers, when_empty
 from hybridrt.pool.state import Call, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.remembered import Remembered
 
-__all__ = ["Draining"]
+__all__ = ["Draining", "keep"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -43,6 +46,12 @@ class Draining:
     async def wait(self, timeout: float) -> None:
         """Take no more calls, and wait for those there are, and for their threads."""
         loop, pool = self._port.loop, self._port.pool
+        for warming in tuple(self._port.warming):
+            warming.abandon_on_cancel = True
+            warming.cancel()
+        if self._port.held:  # they are under way, and in no queue yet
+            self._port.held.let_all_go()
+            await asyncio.sleep(0)
         empty = loop.create_future()
         close(pool, closed_error, cancel_queued=False)
         when_empty(pool, lambda: _call_soon(loop, self._emptied, empty))
@@ -102,6 +111,18 @@ class Draining:
             call.give_up(error)
         else:
             _call_soon(call.get_loop(), call.give_up, error)
+
+
+async def keep(kept: Remembered, port: Port, *, last: bool) -> None:
+    """Note what a runtime has learned that has closed, and write it, in a thread, if it was the last."""
+    port.pool.profiles.keep(kept)
+    keep_all(kept)
+    if not last:
+        return
+    written = threading.Thread(target=kept.save, name="hybridrt-profile", daemon=True)
+    written.start()
+    while written.is_alive():  # noqa: ASYNC110  # it is over in milliseconds, and knows no loop
+        await asyncio.sleep(BETWEEN_LOOKS)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args: Any) -> None:

@@ -71,13 +71,21 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         options = offloaded._options
         placement = None if offloaded._placing is None else offloaded._placing.statistics()
     interpreter = shared if pool is None else pool.interpreter
-    return _explain(name, options, row, placement, interpreter, _obstacle(function))
+    explanation = _explain(name, options, row, placement, interpreter, _obstacle(function))
+    return replace(explanation, delay_share=None if pool is None else _delay_share(pool, name))
 
 
 def _own_pool() -> Pool | None:
     """Return the pool of the running loop's runtime, if there is one."""
     loop = asyncio._get_running_loop()
     return current_port().pool if loop is not None and has_port(loop) else None
+
+
+def _delay_share(pool: Pool, name: str) -> float | None:
+    """Return the share of the loop's delay that a function causes, what is carried to isolates included."""
+    shares = pool.delay_shares.shares()
+    own = [share for called, share in shares.items() if called == name or called.startswith(f"{name} [")]
+    return min(1.0, sum(own)) if own else None
 
 
 def _obstacle(function: Callable[..., Any]) -> str | None:

@@ -14,9 +14,10 @@ from hybridrt.callables import CLASSMETHOD_HIDES, Binding, is_below_classmethod,
 from hybridrt.deadline import Bound, current_scope, scopes
 from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.first_calls import Held
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
-from hybridrt.loop.placing import Elsewhere, Placing
+from hybridrt.loop.placing import Elsewhere, Placing, Spot
 from hybridrt.loop.port import Port, current_port, known_port, make_call
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import function_name
@@ -217,28 +218,51 @@ class Offloaded(Generic[P, R]):
         size = measure(args, kwargs) if placing.forced is None else None
         waits_since = begun = port.loop.time() if self._special else None
         spot = placing.spot(size)
-        if placing.choose(spot) == "isolate":
-            try:
-                note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
-                make, isolation = _isolated().isolated_call, self._options.isolation
-                spills = placing.forced is None
-                return await self._run(
-                    make(port, self._fn, args, kwargs, isolation, note, spills=spills), begun, begun
-                )
-            except NotPortableError as error:
-                if placing.forced is not None:
-                    raise
-                placing.stay(error)
-                waits_since = None
-            except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
-                if placing.forced is not None or error.started:
-                    raise  # else the next call tries again: what was lacking may come back
-        call = self._make(port, args, kwargs)
-        call.fn = partial(placing.work, spot, size, port, call.profile)
+        has_place = not placing.is_decided(spot) and self._may_be_held(port)
+        if has_place and (held := self._enter(placing, port, spot)) is not None:
+            has_place = await held.wait(begun, self._options.timeout, self._options.queue_timeout)
+            if not has_place and type(value := placing.run_inline(port, args, kwargs)) is not Elsewhere:
+                return value
         try:
-            return await self._run(call, begun, waits_since)
+            if placing.choose(spot) == "isolate":
+                try:
+                    note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
+                    make, isolation = _isolated().isolated_call, self._options.isolation
+                    spills = placing.forced is None
+                    return await self._run(
+                        make(port, self._fn, args, kwargs, isolation, note, spills=spills), begun, begun
+                    )
+                except NotPortableError as error:
+                    if placing.forced is not None:
+                        raise
+                    placing.stay(error)
+                    waits_since = None
+                except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
+                    if placing.forced is not None or error.started:
+                        raise  # else the next call tries again: what was lacking may come back
+            call = self._make(port, args, kwargs)
+            call.fn = partial(placing.work, spot, size, port, call.profile)
+            try:
+                return await self._run(call, begun, waits_since)
+            finally:
+                del call
         finally:
-            del call
+            try:
+                if placing.wants_isolates:
+                    _isolated().warm_up(port, placing, self._options.isolation)
+            finally:
+                if has_place:
+                    placing.first.leave()
+
+    def _may_be_held(self, port: Port) -> bool:
+        """Return True if first calls may have to wait; in a lane no others run beside them anyway."""
+        usual = port.pool.measures and port.pool.refusal is None and not port.at_once
+        return usual and self._options.lane is None
+
+    def _enter(self, placing: Placing, port: Port, spot: Spot) -> Held | None:
+        """Let a first call go on, or return what it is to wait for."""
+        is_decided = partial(placing.is_decided, spot)
+        return placing.first.enter(port.held, self._own_profile(port.pool), is_decided)
 
     def _run(
         self, call: LoopCall, begun: float | None = None, waits_since: float | None = None

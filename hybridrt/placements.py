@@ -14,6 +14,8 @@ __all__ = [
     "time_text",
 ]  # fmt: skip
 
+_WORTH_TELLING = 0.01
+"""Share of the loop's delay below which `str(explanation)` does not mention it."""
 Placement = Literal["inline", "thread", "isolate"]
 
 
@@ -89,6 +91,7 @@ class PlacementStatistics:
         isolate_calls: Calls that were carried to an isolate and came back.
         not_portable: Why it cannot be carried to an isolate; None where it can, as far as is known.
         sizes: By the size of the input, the most used first.
+        held: First calls that wait until it is known where they run.
     """
 
     inline_calls: int
@@ -99,6 +102,7 @@ class PlacementStatistics:
     isolate_calls: int
     not_portable: str | None
     sizes: tuple[SizePlacement, ...]
+    held: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +132,8 @@ class Explanation:
         overruns: Calls on the loop that took longer than they may.
         advice: What to do about it, if anything, in one sentence.
         sizes: By the size of the input, the most used first; empty for functions that are not placed.
+        delay_share: Share of the lateness of the runtime's loop that its calls have caused lately, what is
+            carried to isolates and back included; None if none was seen.
     """
 
     name: str
@@ -148,6 +154,7 @@ class Explanation:
     overruns: int
     advice: str
     sizes: tuple[SizePlacement, ...]
+    delay_share: float | None = None
 
     def __str__(self) -> str:
         place = {"inline": "on the loop", "thread": "in a thread", "isolate": "in an isolate"}[self.where]
@@ -168,6 +175,8 @@ class Explanation:
         if costs:
             guess = "" if self.isolate is None or self.isolate_tried else " (estimated)"
             lines.append(f"A call costs, with eight callers at once: {', '.join(costs)}{guess}.")
+        if self.delay_share is not None and self.delay_share >= _WORTH_TELLING:
+            lines.append(f"It causes {100 * self.delay_share:.0f} % of the loop's delay.")
         if self.overruns:
             lines.append(
                 f"{self.overruns} of its calls stalled the loop by taking longer than they may there."

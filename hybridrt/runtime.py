@@ -15,7 +15,7 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.background import BackgroundPolicy, BackgroundTasks, check_coroutine
 from hybridrt.control.window import Policy
-from hybridrt.draining import Draining
+from hybridrt.draining import Draining, keep
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
 from hybridrt.loop.interrupts import Interrupts
@@ -29,8 +29,10 @@ from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.isolates.context import name_variables
 from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.remembered import remembered
 from hybridrt.statistics import Statistics
 from hybridrt.values import PolicyName
+from hybridrt.warming import warm
 
 __all__ = ["Runtime", "install"]
 
@@ -69,6 +71,10 @@ class Runtime:
         govern_anyio: Whether calls of `anyio.to_thread.run_sync` on this loop, and so synchronous endpoints
             of FastAPI and Starlette, run on the runtime's threads instead of anyio's 40. Off too with
             `HYBRIDRT_GOVERN_ANYIO=0` in the environment.
+        govern_native: Whether the threads of BLAS libraries may be bounded to the cores while several calls
+            that leave the GIL compute at once, and to one in isolates. It needs threadpoolctl, but for
+            isolates. False keeps other runtimes from it, too, while this one is open. Off for good with
+            `HYBRIDRT_GOVERN_NATIVE=0` in the environment at import.
         queue_max: Queued calls at most. Beyond it `submit` raises `QueueFullError`; awaited calls, those of
             `asyncio.to_thread` and `run_in_executor` among them, wait for space.
         abandon_on_cancel: What cancelling does to a running call of an offloaded function that does not say
@@ -114,6 +120,7 @@ class Runtime:
         loop_delay_target: float = 0.002,
         shield: bool = True,
         govern_anyio: bool = True,
+        govern_native: bool = True,
         queue_max: int | None = 10_000,
         abandon_on_cancel: bool = False,
         background_max: int = 1_000,
@@ -136,11 +143,13 @@ class Runtime:
         check_flag("shield", shield)
         check_flag("abandon_on_cancel", abandon_on_cancel)
         check_flag("govern_anyio", govern_anyio)
+        check_flag("govern_native", govern_native)
         check_flag("isolate_logging", isolate_logging)
         self.loop_delay_target = loop_delay_target
         self.shield = shield
         self.abandon_on_cancel = abandon_on_cancel
         self.govern_anyio = govern_anyio and may_govern_anyio()
+        self.govern_native = govern_native
         self.background_max = background_max
         self.shutdown_timeout = shutdown_timeout
         self.executor = AdaptiveThreadPoolExecutor(
@@ -207,6 +216,8 @@ class Runtime:
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
+        if not self.govern_native:
+            self._port.pool.interpreter.native_limits.refuse()
         if self.govern_anyio and not self._port.at_once:
             self._anyio = AnyioThreads(self._port)
             self._anyio.open()
@@ -251,6 +262,8 @@ class Runtime:
                 self._uninstall()
                 self._state = "closed"
                 self._closed.set()
+        if remembered.path is not None and self._port is not None:
+            await keep(remembered, self._port, last=not _runtimes)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -268,6 +281,8 @@ class Runtime:
     def _uninstall(self) -> None:
         assert self._port is not None
         loop = self._port.loop
+        if not self.govern_native:
+            self._port.pool.interpreter.native_limits.allow()
         if self._watch is not None:
             self._watch.stop()
         if self._anyio is not None:
@@ -300,6 +315,32 @@ class Runtime:
         if isinstance(fn, Offloaded):
             return await fn.run_on(port, args, kwargs)
         return await submit(port, fn, args, kwargs)
+
+    async def warm(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
+        """Make the first calls of a function now, with these arguments, so that later ones find all ready.
+
+        A `pure` function is called until it is known where calls of this size run: on the loop, in threads or
+        in isolates. In the last case each isolate is started, imports the function's module and runs it once.
+        That takes about a third of a second of calls, and the start of the isolates. Any other function is
+        called once. Use it at the start of a service, with arguments of the usual size.
+
+        Args:
+            fn: A function to offload, or an offloaded one.
+            args: Positional arguments of each call.
+            kwargs: Keyword arguments of each call.
+
+        Raises:
+            RuntimeClosedError: The runtime is not open.
+            BaseException: What the first call raised; an `ExceptionGroup` of what later ones raised.
+
+        Example:
+            >>> async def main() -> None:
+            ...     async with Runtime() as runtime:
+            ...         await runtime.warm(len, "abc")
+            >>> asyncio.run(main())
+        """
+        port = self._open_port()
+        await warm(port, fn if isinstance(fn, Offloaded) else offload(fn), args, kwargs)
 
     @overload
     async def map(

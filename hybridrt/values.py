@@ -145,6 +145,8 @@ class FunctionStatistics:
             compute in their own; None of a function that does not use any, and where that cannot be told.
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
         batches: What its batches were like; None of functions that are not batched.
+        delay_share: Share of the lateness of the runtime's loop that its calls have caused lately: they had
+            the GIL, or the loop, while a timer waited for its turn. None if none was seen.
     """
 
     name: str
@@ -163,6 +165,7 @@ class FunctionStatistics:
     evidence: GilEvidence = GilEvidence()
     placement: PlacementStatistics | None = None
     batches: BatchStatistics | None = None
+    delay_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

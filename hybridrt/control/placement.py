@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.placements import Placement, PlacementReason
 
-__all__ = ["Evidence", "Machine", "Prices", "Standing", "decide", "price"]
+__all__ = ["Evidence", "Machine", "Prices", "Standing", "decide", "price", "wants_isolate"]
 
 ENOUGH = 3
 """Calls measured before a place is judged; the first of them often pays for what the others find warm."""
@@ -33,7 +33,9 @@ TRIALS = 6
 """Calls carried before that is judged: some of them pay for starting an isolate and its imports."""
 UNCLASSED, UNCLASSED_NS = 64, 300_000_000
 """Calls, or CPU time of them, after which a function is tried elsewhere although nobody has seen what it does
-with the GIL."""
+with the GIL,"""
+UNCLASSED_CROWD, UNCLASSED_CROWD_NS = 16, 100_000_000
+"""and the same while other calls wait for the verdict. Not measured."""
 HOLD_NS = 1_000_000
 """A shorter hold of the GIL is not felt by a loop whose delay is to stay below 2 ms."""
 HOLD_WEIGHT = 0.25
@@ -85,6 +87,7 @@ class Evidence:
         holds: It keeps the GIL until it returns.
         parallel: Several at once compute in threads.
         waits: It waits for three tenths of its time or more.
+        crowd: Other calls of the function wait to hear where they run.
         size: Of the input; 0 where it cannot be told.
         carried: Calls that came back from an isolate and were measured.
         carry_ns: CPU time in this interpreter for carrying one there and back.
@@ -104,6 +107,7 @@ class Evidence:
     holds: bool
     parallel: bool
     waits: bool
+    crowd: bool = False
     size: int = 0
     carried: int = 0
     carry_ns: float = 0.0
@@ -187,7 +191,19 @@ def _weigh(
 
 
 def _may_be_classed(evidence: Evidence) -> bool:
-    return evidence.calls < UNCLASSED and evidence.calls * evidence.cpu_ns < UNCLASSED_NS
+    calls, cpu_ns = (UNCLASSED_CROWD, UNCLASSED_CROWD_NS) if evidence.crowd else (UNCLASSED, UNCLASSED_NS)
+    return evidence.calls < calls and evidence.calls * evidence.cpu_ns < cpu_ns
+
+
+def wants_isolate(standing: Standing, evidence: Evidence) -> bool:
+    """Return True if isolates should be started now: as far as is known calls will run there soon."""
+    if not evidence.portable or evidence.cpu_ns < TELLING_NS or standing.prices.isolate is None:
+        return False
+    if standing.reason is PlacementReason.TRIAL:
+        return True
+    is_cheaper = standing.prices.isolate <= WORTH * (standing.prices.thread or 0.0)
+    free = evidence.waits or evidence.parallel
+    return standing.reason is PlacementReason.LEARNING and is_cheaper and not free
 
 
 def _is_known(evidence: Evidence) -> bool:

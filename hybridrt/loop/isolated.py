@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+from hybridrt.errors import NotPortableError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.placing import Placing
 from hybridrt.loop.port import Port
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.naming import identify
 from hybridrt.pool.governing import LENGTHY_NS, no_isolate_free
-from hybridrt.pool.isolates.carrier import Carrier, crew_for
+from hybridrt.pool.isolates.carrier import Carrier, WarmingCarrier, crew_for
 from hybridrt.pool.isolates.child import inside
 from hybridrt.pool.isolates.context import crossing_context
 from hybridrt.pool.isolates.crew import Crew, processes, used_by
@@ -23,8 +27,12 @@ from hybridrt.pool.state import DONE, QUEUED, Pool
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Isolation
 
-__all__ = ["IsolatedCall", "Line", "generator_step", "isolated_call", "line_of"]
+__all__ = ["IsolatedCall", "Line", "calls_at_once", "generator_step", "isolated_call", "line_of", "warm_up"]
 
+logger = logging.getLogger("hybridrt")
+
+_WARMING = "hybridrt:warm_up"
+"""The key and the name of the profile of calls that start isolates ahead."""
 _LINES_MAX = 256
 """Functions whose lines are kept; programs that make functions could have any number."""
 
@@ -106,7 +114,7 @@ class Line:
     """
 
     __slots__ = (
-        "crew", "fn", "gates", "isolation", "named", "profile", "reference", "when_abandoned",
+        "crew", "fn", "gates", "isolation", "named", "profile", "reference", "warming", "when_abandoned",
     )  # fmt: skip
 
     def __init__(self, port: Port, fn: Callable[..., Any], isolation: Isolation) -> None:
@@ -118,6 +126,7 @@ class Line:
         self.gates = (crew.gate,)
         self.when_abandoned = "its process is ended" if crew is processes else "its interpreter is left to it"
         self.profile = _profile(pool, fn, crew)
+        self.warming = pool.profiles.under(_WARMING, lambda: IsolateProfile(_WARMING, _WARMING))
         used_by(pool)
 
     def holds(self) -> bool:
@@ -195,6 +204,55 @@ def generator_step(port: Port, line: Line, carrier: Carrier, run: Callable[[], N
     if line.profile.owner is not port.pool.profiles:  # its runtime has closed
         line = line_of(port, line.fn, line.isolation)
     return _ready(IsolatedCall(line, carrier, port.loop), port, run, (), {}, line.profile)
+
+
+def warm_up(port: Port, placing: Placing, isolation: Isolation = "auto") -> None:
+    """Start isolates for a function ahead of its calls, as many as may run at once, and import its module.
+
+    The calls of the function run in threads until all of them are ready.
+    """
+    placing.wants_isolates, placing.warmed = False, True
+    if inside() or port.at_once or port.pool.refusal is not None:
+        return
+    try:
+        line = Line(port, placing.fn, isolation)
+    except NotPortableError as error:
+        placing.stay(error)
+        return
+    placing.warming = True
+    port.warming.update(calls := [_warming_call(port, line) for _ in range(line.crew.gate.limit)])
+    for call in calls:
+        call.add_done_callback(partial(_warmed, port, placing))
+        try:
+            call.go()
+        except RuntimeError:  # the pool closes
+            call.cancel()
+
+
+def calls_at_once(port: Port, fn: Callable[..., Any], isolation: Isolation = "auto") -> int:
+    """Return how many calls of a function may run in isolates at once.
+
+    Raises:
+        NotPortableError: Another interpreter could not find the function.
+    """
+    return 1 if inside() or port.at_once else crew_for(refer(fn), isolation).gate.limit
+
+
+def _warming_call(port: Port, line: Line) -> IsolatedCall:
+    carrier = WarmingCarrier(line.reference, line.crew, None, port.setup)
+    call = IsolatedCall(line, carrier, port.loop)
+    _ready(call, port, carrier, (), {}, line.warming)
+    return call
+
+
+def _warmed(port: Port, placing: Placing, call: asyncio.Future[Any]) -> None:
+    """Take note that one isolate is ready, or will not be: the first call then tells why."""
+    assert isinstance(call, IsolatedCall)
+    port.warming.discard(call)
+    if not call.cancelled() and (error := call.exception()) is not None:
+        logger.debug("an isolate for %s could not be made ready: %r", call.line.reference, error)
+    if not any(other.line.fn is placing.fn for other in port.warming if isinstance(other, IsolatedCall)):
+        placing.warming = False
 
 
 def _new_line(port: Port, fn: Callable[..., Any], isolation: Isolation) -> Line:

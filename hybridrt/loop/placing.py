@@ -15,13 +15,17 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide
+from hybridrt.control.placement import Evidence, Machine, Prices, Standing, decide, wants_isolate
 from hybridrt.errors import NotPortableError
+from hybridrt.loop.first_calls import FirstCalls
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS
+from hybridrt.loop.remembering import SPOTS_MAX, spot_record, standing_of
 from hybridrt.measure.gil import switch_interval_ns
+from hybridrt.observe.naming import identify
 from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
 from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
 from hybridrt.pool.lock import patiently
+from hybridrt.remembered import Record, Remembered, remembered
 from hybridrt.values import GilClass, Kind
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ if TYPE_CHECKING:
     from hybridrt.observe.functions import Profile
     from hybridrt.pool.isolates.crossing import Crossing
 
-__all__ = ["Elsewhere", "Placing", "Spot"]
+__all__ = ["Elsewhere", "Placing", "Spot", "keep_all"]
 
 
 class Elsewhere:
@@ -95,6 +99,12 @@ class Placing:
         fn: The function.
         forced: Where all its calls run; None chooses.
         on_loop: Calls may run on the loop.
+
+    Attributes:
+        first: Who may run while nothing is known.
+        wants_isolates: Calls will run in isolates soon, as far as is known, and none was started ahead yet.
+        warming: Isolates are being started for them.
+        warmed: That has begun.
     """
 
     def __init__(self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool) -> None:
@@ -102,6 +112,8 @@ class Placing:
         self.forced = forced
         self.on_loop = on_loop
         self.not_portable: str | None = None
+        self.first = FirstCalls()
+        self.wants_isolates = self.warming = self.warmed = False
         self.overruns = Overruns()
         self._lock = Lock()
         _placings.add(self)
@@ -111,6 +123,7 @@ class Placing:
         self._inline: dict[int, Spot] = {}
         """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
         self._largest = -1
+        self.restore(remembered)
 
     # ------------------------------------------------------------------ on the loop
 
@@ -204,6 +217,13 @@ class Placing:
             return Standing()
         return Standing(where=self.forced, reason=PlacementReason.FORCED)
 
+    def is_decided(self, spot: Spot) -> bool:
+        """Return True if it is known where calls of a size run, and they can run there now."""
+        reason = spot.standing.reason
+        return reason is not PlacementReason.LEARNING and not (
+            self.warming and reason is PlacementReason.TRIAL
+        )
+
     def choose(self, spot: Spot) -> Placement:
         """Return where a call runs that does not run on the loop: "thread" or "isolate"."""
         standing = spot.standing
@@ -212,6 +232,8 @@ class Placing:
                 self.overruns.left = max(0, self.overruns.left - 1)
                 self._admit()
         where: Placement = "isolate" if standing.where == "isolate" else "thread"
+        if self.warming and standing.reason is PlacementReason.TRIAL:
+            return "thread"
         if self.forced is not None or spot.calls < standing.again_at or spot.retried_at == standing.again_at:
             return where
         spot.retried_at = standing.again_at
@@ -259,12 +281,16 @@ class Placing:
     def _judge(self, spot: Spot, size: Size, port: Port, profile: Profile) -> None:
         """Choose anew for a size; the lock is held."""
         seen = spot.measured + spot.carried
-        if self.forced is not None or _OFTEN < seen < spot.judged_at + _OFTEN:
+        learning = spot.standing.reason is PlacementReason.LEARNING
+        if self.forced is not None or (not learning and _OFTEN < seen < spot.judged_at + _OFTEN):
             return
         spot.judged_at = seen
         interpreter = port.pool.interpreter
         machine = Machine(cores=interpreter.cores, gil=interpreter.gil)
-        spot.standing = decide(spot.standing, self._evidence(spot, size, profile), machine)
+        evidence = self._evidence(spot, size, profile)
+        spot.standing = decide(spot.standing, evidence, machine)
+        if machine.gil and not self.warmed and wants_isolate(spot.standing, evidence):
+            self.wants_isolates = True
         self._admit()
 
     def _admit(self) -> None:
@@ -289,6 +315,7 @@ class Placing:
             holds=gil is GilClass.HOLDS,
             parallel=profile.leaves_gil,
             waits=waits,
+            crowd=self.first.held > 0,
             size=0 if size is None else size[0],
             carried=spot.carried,
             carry_ns=spot.carry_ns,
@@ -296,7 +323,53 @@ class Placing:
             hop_ns=spot.hop_ns,
         )
 
+    # ------------------------------------------------------------------ kept
+
+    def keep(self, kept: Remembered) -> None:
+        """Note what is known in what outlives the process."""
+        if self.forced is not None:
+            return
+        with patiently(self._lock):
+            spots = sorted(self._spots.values(), key=lambda spot: -spot.calls)[:SPOTS_MAX]
+            records = [spot_record(spot.key, spot, spot.standing) for spot in spots]
+            largest = self._largest
+        known = [record for record in records if record is not None]
+        if known:
+            key, name, _ = identify(self.fn)
+            kept.add(name, key, _part(on_loop=self.on_loop), {"largest": largest, "sizes": known})
+
+    def restore(self, kept: Remembered) -> None:
+        """Begin with what was known before."""
+        if self.forced is not None or kept.is_empty:
+            return
+        key, name, _ = identify(self.fn)
+        record = kept.of(name, key).get(_part(on_loop=self.on_loop))
+        if record is None:
+            return
+        try:
+            spots = [self._restored(one) for one in record["sizes"][:SPOTS_MAX]]
+            self._largest = int(record["largest"])
+        except (KeyError, TypeError, ValueError) as error:
+            kept.warn(name, error)
+            return
+        self._spots.update((spot.key, spot) for spot in spots)
+        self._admit()
+
+    @staticmethod
+    def _restored(record: Record) -> Spot:
+        spot = Spot(int(record["key"]), Standing())
+        spot.restore(record)
+        spot.standing = standing_of(record, spot.calls)
+        spot.judged_at = spot.measured + spot.carried
+        spot.later = Elsewhere(spot.longest_ns + HANDLING_NS)
+        return spot
+
     # ------------------------------------------------------------------ told
+
+    @property
+    def inline_ns(self) -> int:
+        """Return for how long calls on the loop have kept it, in sum."""
+        return sum(spot.inline_wall_ns for spot in tuple(self._spots.values()))
 
     def statistics(self) -> PlacementStatistics:
         """Return the public view."""
@@ -316,6 +389,7 @@ class Placing:
             isolate_calls=isolate_calls,
             not_portable=self.not_portable,
             sizes=tuple(_size(*row, paused=left > 0) for row in spots),
+            held=self.first.held,
         )
 
 
@@ -332,6 +406,17 @@ def _size(spot: Spot, calls: int, standing: Standing, tried: bool, *, paused: bo
     )
 
 
+def keep_all(kept: Remembered) -> None:
+    """Note what is known about all functions."""
+    for placing in list(_placings):
+        placing.keep(kept)
+
+
+def _part(*, on_loop: bool) -> str:
+    """Return under which name it is kept: with other options other places are chosen."""
+    return "placement" if on_loop else "placement_off_loop"
+
+
 def _key(size: int, largest: int, together: int) -> int:
     """Return what inputs of one class have in common: the bits of length, largest number and all numbers."""
     return (together << _WIDTH | largest) << 8 | size.bit_length()
@@ -346,6 +431,8 @@ def _start_clean() -> None:
     """Free all locks in a forked child, where those who hold them are not."""
     for placing in list(_placings):
         placing._lock = Lock()
+        placing.first = FirstCalls()
+        placing.wants_isolates = placing.warming = placing.warmed = False
 
 
 if hasattr(os, "register_at_fork"):

@@ -11,6 +11,7 @@ from contextvars import copy_context
 from typing import Any
 
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.first_calls import HeldCalls
 from hybridrt.loop.inline import Turn
 from hybridrt.loop.outlet import forget_closed, outlet_of
 from hybridrt.observe.functions import Profile
@@ -41,8 +42,8 @@ class Port:
     """
 
     __slots__ = (
-        "__weakref__", "at_once", "call_type", "copies_context", "cpu_ns", "executor", "lines", "loop",
-        "outlet", "placed", "pool", "setup", "turn", "variables", "wall_ns", "watched",
+        "__weakref__", "at_once", "call_type", "copies_context", "cpu_ns", "executor", "held", "lines",
+        "loop", "outlet", "placed", "pool", "setup", "turn", "variables", "wall_ns", "warming", "watched",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +64,10 @@ class Port:
         self.watched = self.pool.hooks.on_event is not None
         clock = self.pool.interpreter.clock
         self.wall_ns, self.cpu_ns = clock.wall_ns, clock.cpu_ns
+        self.held = HeldCalls(loop)
+        """First calls of functions, until it is known where they run."""
+        self.warming: set[LoopCall] = set()
+        """Calls that start isolates ahead of those that need them."""
         self.setup: Setup | None = None
         """Prepares the isolates of its calls; None for what all have."""
         self.variables: Variables = ()

@@ -10,7 +10,9 @@ import contextlib
 from typing import Protocol
 
 from hybridrt.measure.heartbeat import Heartbeat
+from hybridrt.observe.delay_shares import LATE
 from hybridrt.observe.loop_delay import DelayWindow
+from hybridrt.pool.computed import Computed
 from hybridrt.pool.state import Pool
 from hybridrt.values import LoopDelay
 
@@ -54,6 +56,7 @@ class LoopWatch:
         self._loop = loop
         self._pool = pool
         self._delays = DelayWindow()
+        self._computed = Computed(pool)
         self._recent = DelayWindow(window=RECENT, size=256)
         self._heartbeat = Heartbeat(loop, self._record, self._is_busy)
 
@@ -91,6 +94,10 @@ class LoopWatch:
     def _record(self, at: float, late: float, period: float) -> None:
         self._delays.record(at, late, period)
         self._recent.record(at, late, period)
+        if late >= LATE:
+            self._pool.delay_shares.record(at, late, self._computed.since(at))
+        else:
+            self._computed.note(at)
         if self._listener is not None:
             self._listener.beat(at, late)
 

@@ -6,10 +6,12 @@ nameless.
 
 from __future__ import annotations
 
+import os
+import sys
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["Library", "threaded_libraries"]
+__all__ = ["Library", "adjustable_libraries", "threaded_libraries"]
 
 _VARIABLES = {"openblas": "OPENBLAS_NUM_THREADS", "mkl": "MKL_NUM_THREADS", "blis": "BLIS_NUM_THREADS"}
 """Environment variables that set the number of threads; those of OpenMP's own otherwise."""
@@ -21,7 +23,7 @@ class Library(NamedTuple):
     Attributes:
         name: As threadpoolctl calls it, such as `openblas`.
         threads: How many it may use for a call, its caller's included.
-        variable: The environment variable that sets that number, read when it is loaded.
+        variable: What sets that number: an environment variable, read when it is loaded, or an option.
     """
 
     name: str
@@ -30,18 +32,45 @@ class Library(NamedTuple):
 
 
 def threaded_libraries() -> tuple[Library, ...]:
-    """Return those that may use more than one thread; none if threadpoolctl cannot be imported.
+    """Return those that may use more than one thread; few if threadpoolctl cannot be imported.
 
     It looks through all loaded libraries, which takes some milliseconds.
     """
     try:
         found = import_module("threadpoolctl").threadpool_info()
     except ImportError:
-        return ()
-    return tuple(
+        found = []
+    named = tuple(
         Library(
             row["internal_api"], row["num_threads"], _VARIABLES.get(row["internal_api"], "OMP_NUM_THREADS")
         )
         for row in found
         if row["num_threads"] > 1
     )
+    return (*named, *_onnx_runtime())
+
+
+def _onnx_runtime() -> tuple[Library, ...]:
+    """Return ONNX Runtime if the program has imported it: each session has a pool of its own, which nobody
+    outside can read, by default of a thread for each core.
+    """
+    cores = os.cpu_count() or 1
+    if "onnxruntime" not in sys.modules or cores < 2:
+        return ()
+    return (Library("onnxruntime", cores, "SessionOptions.intra_op_num_threads"),)
+
+
+def adjustable_libraries() -> list[tuple[str, Any]]:
+    """Return the libraries whose threads one thread can set for all, by their files.
+
+    It looks through all loaded libraries, which takes some milliseconds; none without threadpoolctl.
+    """
+    try:
+        controllers = import_module("threadpoolctl").ThreadpoolController().lib_controllers
+    except ImportError:
+        return []
+    return [
+        (controller.filepath, controller)
+        for controller in controllers
+        if controller.user_api == "blas" and getattr(controller, "threading_layer", None) != "openmp"
+    ]

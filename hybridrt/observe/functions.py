@@ -34,6 +34,7 @@ __all__ = [
     "PHASE_NS",
     "SETTLED",
     "SLEEPS_NS",
+    "WINDOW",
     "Copied",
     "Profile",
     "blocking_ratio",
@@ -76,7 +77,7 @@ _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
 """Calls that are not short, wait for the GIL for so many times their CPU time, and were never seen to wait
 otherwise are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
 apart, so that they are judged one at a time, and the time after that so many times later. None is tuned."""
-_WINDOW = 16
+WINDOW = 16
 SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
 SETTLED = 4
@@ -235,7 +236,7 @@ class Profile:
         cpu_mean = (self.cpu_ns - self.cpu_before) / calls
         wall_mean = (self.wall_ns - self.wall_before) / calls
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
-        self.turn_at = self.calls + _WINDOW
+        self.turn_at = self.calls + WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
         if ended_ns and self.kind is Kind.SHORT and cpu_mean < BATCH_CALL_NS:
             self._try_overlap(before, calls, min(wall_mean, self.served_ns or wall_mean), cpu_mean, ended_ns)

@@ -103,6 +103,32 @@ class Figures:
         self._child_cpu.append(child_cpu_ns)
         self._hop.append(hop_ns)
 
+    def to_record(self) -> dict[str, Any]:
+        """Return the figures, to be kept from one run to the next."""
+        kept = {name: list(values) for name, values in self._values().items()}
+        return {"measured": self.measured, "carried": self.carried, **kept}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Begin with figures that were kept.
+
+        Raises:
+            KeyError, TypeError, ValueError: It is no such record; nothing has changed.
+        """
+        measured, carried = int(record["measured"]), int(record["carried"])
+        kept = {name: [int(value) for value in record[name]] for name in self._values()}
+        self.measured, self.carried = measured, carried
+        for name, values in self._values().items():
+            values.extend(kept[name])
+
+    def _values(self) -> dict[str, deque[int]]:
+        return {
+            "cpu": self._cpu,
+            "blocked": self._blocked,
+            "carry": self._carry,
+            "child_cpu": self._child_cpu,
+            "hop": self._hop,
+        }
+
     @property
     def calls(self) -> int:
         """All calls so far."""

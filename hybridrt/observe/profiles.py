@@ -9,10 +9,14 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
-from hybridrt.observe.functions import Copied, Profile, copy_of
+from hybridrt.observe.functions import WINDOW, Copied, Profile, copy_of
 from hybridrt.observe.naming import identify
+from hybridrt.observe.remembering import profile_record, restore_profile
+from hybridrt.remembered import Remembered, remembered
 
 __all__ = ["Profiles"]
+
+_PART = "profile"
 
 
 class Profiles:
@@ -46,7 +50,13 @@ class Profiles:
 
     def _find(self, fn: Any, args: tuple[Any, ...]) -> Profile:
         key, name, resolves = identify(fn, args)
-        return self.under(key, lambda: Profile(key, name, resolves=resolves))
+        return self.under(key, lambda: _begin(Profile(key, name, resolves=resolves), remembered))
+
+    def keep(self, kept: Remembered) -> None:
+        """Note what is known in what outlives the process; of functions that are known well enough."""
+        for profile in self.all():
+            if profile.calls >= WINDOW and type(profile) is Profile:
+                kept.add(profile.name, profile.key, _PART, profile_record(profile))
 
     def under(self, key: Any, make: Callable[[], Profile]) -> Profile:
         """Return the profile kept under `key`; the first time, what `make` returns."""
@@ -62,6 +72,10 @@ class Profiles:
                 profile.owner = self
         return profile
 
+    def all(self) -> list[Profile]:
+        """Return all profiles; from any thread, without the lock."""
+        return list(self._by_key.values())
+
     def _drop(self) -> None:
         idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
         for profile in idle[: max(1, self._bound // 4)]:
@@ -73,3 +87,13 @@ class Profiles:
     def copy_locked(self) -> list[Copied]:
         """Return copies of the profiles with calls, to be made into values without the lock."""
         return [copy_of(profile) for profile in (*self._by_key.values(), self._other) if profile.calls]
+
+
+def _begin(profile: Profile, kept: Remembered) -> Profile:
+    """Let a new profile begin with what was known about its function before."""
+    if not kept.is_empty and (record := kept.of(profile.name, profile.key).get(_PART)) is not None:
+        try:
+            restore_profile(profile, record)
+        except (KeyError, TypeError, ValueError) as error:
+            kept.warn(profile.name, error)
+    return profile

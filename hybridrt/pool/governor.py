@@ -30,6 +30,7 @@ from hybridrt.pool.governing import (
 from hybridrt.pool.kept import KeptReader
 from hybridrt.pool.lock import patiently
 from hybridrt.pool.native import NativeWork
+from hybridrt.pool.permits import FREE
 from hybridrt.pool.sampler import Look, is_to_be_learned, note_gil, note_native, sample_pool
 from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.shield import Shield
@@ -263,6 +264,8 @@ class Governor:
                 self.parked = self.shield.armed and not busy
             if not self.parked:
                 nap = TICK_NS
+            else:
+                self.interpreter.native_limits.restore()
         self._nap_ns = nap or TICK_NS
         self._thrift.book(clock.wall_ns(), clock.cpu_ns())
         if nap is not None:
@@ -329,7 +332,15 @@ class Governor:
             self._queued = any(pool.queued for pool in pools)
             longest = max(TICK_NS, min(REST_NS, look.soon_ns)) if self.interpreter.lacks_permit() else REST_NS
             self._learns = any(is_to_be_learned(profile) for profile in look.holders)
+            drivers = [profile for profile in look.holders if profile.native.drives]
+            at_once = self.interpreter.permits.held[FREE]
+            if drivers and self._queued:
+                at_once = max(at_once, min(cores, 1 + sum(pool.queued for pool in pools)))
         self._was_prompt = prompt
+        if self.interpreter.native_limits.step(now_ns, at_once, cores):
+            with patiently(self.interpreter.lock):
+                for profile in drivers:
+                    profile.parallel = None  # what several calls at once did, they did with more threads
         if not active:
             self.native.rested(*native)
         start(hired)

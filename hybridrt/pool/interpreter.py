@@ -8,6 +8,7 @@ from hybridrt.clock import Clock
 from hybridrt.pool.gates import start_gates_clean
 from hybridrt.pool.governor import Governor
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.shield import Shield, Switch, SystemSwitch, shield_wanted
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.state import SharedBudget
@@ -53,6 +54,7 @@ class Interpreter(SharedBudget):
 
 
 shared = Interpreter(switch=SystemSwitch() if shield_wanted() else None)
+shared.native_limits = NativeLimits()
 
 
 def _before_fork() -> None:
@@ -66,6 +68,7 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     start_gates_clean()
     shared.start_clean()
+    shared.native_limits.start_clean()
 
 
 if hasattr(os, "register_at_fork"):

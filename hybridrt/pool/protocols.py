@@ -14,6 +14,11 @@ __all__ = ["Batching", "Governing", "Phasing", "Placed", "Shielding"]
 class Placed(Protocol):
     """Chooses where the calls of one function run."""
 
+    @property
+    def inline_ns(self) -> int:
+        """Return for how long calls on the loop have kept it, in sum."""
+        ...
+
     def statistics(self) -> PlacementStatistics:
         """Return what it has chosen, and why."""
         ...

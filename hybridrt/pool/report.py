@@ -31,7 +31,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
         running = [_run_locked(stint, call) for stint in pool.crew.workers for call in stint.calls()]
     calls = [_running(now, *run) for run in running]
-    functions = _functions(copies, placed, batched)
+    functions = _functions(copies, placed, batched, pool.delay_shares.shares())
     return Statistics(
         policy=policy,
         running=tuple(sorted(calls, key=lambda call: -call.age)),
@@ -94,7 +94,10 @@ def _failure(policy: Policy) -> dict[str, Any]:
 
 
 def _functions(
-    copies: list[Copied], placed: list[tuple[Copied, Placed]], batched: dict[str, Batching]
+    copies: list[Copied],
+    placed: list[tuple[Copied, Placed]],
+    batched: dict[str, Batching],
+    delay_shares: dict[str, float],
 ) -> list[FunctionStatistics]:
     """Return a row for each function, those that only ran on the loop included, with where its calls run."""
     rows = {row.name: row for row in map(summary_of, copies)}
@@ -103,6 +106,8 @@ def _functions(
         rows[row.name] = replace(rows.get(row.name, row), placement=one.statistics())
     for name in rows.keys() & batched.keys():
         rows[name] = replace(rows[name], batches=batched[name].statistics())
+    for name in rows.keys() & delay_shares.keys():
+        rows[name] = replace(rows[name], delay_share=delay_shares[name])
     return list(rows.values())
 
 

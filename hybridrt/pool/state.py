@@ -32,6 +32,7 @@ from hybridrt.control.window import Limits, Policy, State
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.measure.host import Memory, gil_enabled, read_memory, usable_cores
 from hybridrt.measure.threads import ThreadProbe
+from hybridrt.observe.delay_shares import DelayShares
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.gil_load import GilLoad
 from hybridrt.observe.kept import Kept
@@ -41,6 +42,7 @@ from hybridrt.pool.call_state import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING,
 from hybridrt.pool.gates import Gate, WatchedGate
 from hybridrt.pool.interpreter_exit import Ending
 from hybridrt.pool.lock import patiently
+from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.permits import NONE, Permits
 from hybridrt.pool.phase import Phase
 from hybridrt.pool.protocols import Batching, Governing, Phasing, Placed, Shielding
@@ -400,6 +402,8 @@ class Pool:
         """Functions whose calls are placed, by name; for the statistics."""
         self.batched: dict[str, Batching] = {}
         """What batches of functions were like, by name; for the statistics."""
+        self.delay_shares = DelayShares()
+        """Which functions make the loop late that the pool works for."""
         self.tally = Tally()
         self.sizing = sizing
         self.refusal: Callable[[], BaseException] | None = None
@@ -506,6 +510,7 @@ class SharedBudget:
         """Return the ids of processes that share a pool's `memory_max` with this one."""
         self.host_seen: list[Callable[[], None]] = []
         """Called after each look at the host, by the governor, without the lock."""
+        self.native_limits = NativeLimits(wanted=False)
         self.pools: WeakSet[Pool] = WeakSet()
         self.gates: list[WatchedGate[Call]] = []
         """Those of the isolates; none is ever taken out."""

@@ -454,3 +454,7 @@ def read_baggage() -> dict[str, object]:
     from opentelemetry import baggage
 
     return dict(baggage.get_all())
+
+
+def has_imported(module: str) -> bool:
+    return module in sys.modules

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hybridrt.measure.libraries import threaded_libraries
+from hybridrt.measure.libraries import adjustable_libraries, threaded_libraries
 
 
 def threadpoolctl(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> None:
@@ -31,6 +31,31 @@ def test_libraries_with_several_threads_are_named(monkeypatch: pytest.MonkeyPatc
     )
 
 
+@pytest.fixture(autouse=True)
+def no_onnx_runtime(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "onnxruntime", raising=False)
+
+
+def test_a_session_of_onnx_runtime_has_a_thread_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    threadpoolctl(monkeypatch)
+    monkeypatch.setitem(sys.modules, "onnxruntime", ModuleType("onnxruntime"))
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    assert threaded_libraries() == (("onnxruntime", 4, "SessionOptions.intra_op_num_threads"),)
+
+
+def test_libraries_whose_number_is_for_the_whole_process_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    threadpoolctl(monkeypatch)
+    rows = [("blas", "pthreads", "a.so"), ("blas", "openmp", "b.so"), ("openmp", None, "c.so")]
+    controllers = [
+        SimpleNamespace(user_api=api, threading_layer=layer, filepath=path) for api, layer, path in rows
+    ]
+    sys.modules["threadpoolctl"].ThreadpoolController = lambda: SimpleNamespace(  # type: ignore[attr-defined]
+        lib_controllers=controllers
+    )
+    assert adjustable_libraries() == [("a.so", controllers[0])]
+
+
 def test_without_threadpoolctl_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "threadpoolctl", None)
     assert threaded_libraries() == ()
+    assert adjustable_libraries() == []

@@ -7,6 +7,7 @@ from typing import Any
 
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.placing import Placing
 from hybridrt.loop.port import Port, current_port
 from hybridrt.pool.isolates.crossing import Crossing
 from hybridrt.pool.state import QUEUED
@@ -66,6 +67,10 @@ class Isolates:
         call.state, call.fn, call.args, call.kwargs, call.context = QUEUED, carry, args, kwargs, None
         call.outlet, call.pool, call.profile = port.outlet, port.pool, port.pool.profiles.of(carry)
         return call
+
+    def warm_up(self, port: Port, placing: Placing, isolation: str) -> None:
+        """Start none ahead."""
+        placing.wants_isolates, placing.warmed = False, True
 
     def _crossing(self) -> Crossing:
         carry_ns, cpu_ns = int(self.carry * 1e9), int(self.cpu * 1e9)

@@ -31,6 +31,7 @@ async def clock() -> AsyncIterator[ManualClock]:
 def isolates(monkeypatch: pytest.MonkeyPatch) -> Isolates:
     isolates = Isolates(carry=200 * US, cpu=16 * MS)
     monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
     return isolates
 
 

@@ -253,7 +253,9 @@ async def test_a_function_whose_calls_never_left_the_loop_has_a_row(clock: Manua
 async def test_a_function_in_an_isolate_says_why_and_what_a_thread_would_cost(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", Isolates(carry=1 * MS, cpu=16 * MS))
+    isolates = Isolates(carry=1 * MS, cpu=16 * MS)
+    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
     work = Work(clock, cpu=16 * MS)
     show_holding(work)
     fn = pure(work)
@@ -271,6 +273,7 @@ async def test_a_function_that_cannot_be_carried_says_why(
     isolates = Isolates(carry=1 * MS, cpu=16 * MS)
     isolates.refuses = "it is a lambda"
     monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
     work = Work(clock, cpu=16 * MS)
     show_holding(work)
     fn = pure(work)

@@ -14,11 +14,13 @@ from hybridrt.control.placement import (
     ENOUGH,
     TRIALS,
     UNCLASSED,
+    UNCLASSED_CROWD,
     Evidence,
     Machine,
     Standing,
     decide,
     price,
+    wants_isolate,
 )
 from hybridrt.placements import PlacementReason
 
@@ -184,3 +186,28 @@ def test_the_other_place_is_tried_again_at_growing_distances() -> None:
         distances.append(later.again_at - calls)
         standing = later
     assert distances == [min(AGAIN_FELT * 2**n, AGAIN_MAX) for n in range(1, 9)]
+
+
+def test_a_function_is_tried_elsewhere_sooner_while_other_calls_wait_for_the_verdict() -> None:
+    alone = computing(5.5 * MS, classed=False, calls=UNCLASSED_CROWD, measured=UNCLASSED_CROWD)
+    assert decide(Standing(), alone, TWO_CORES).reason is PlacementReason.LEARNING
+    crowd = replace(alone, crowd=True)
+    assert decide(Standing(), crowd, TWO_CORES).reason is PlacementReason.TRIAL
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({}, True),
+        ({"portable": False}, False),
+        ({"waits": True, "wait_ns": 50 * MS}, False),
+        ({"parallel": True}, False),
+        ({"cpu_ns": 1 * MS}, False),
+        ({"size": 1 << 30}, False),
+    ],
+)
+def test_isolates_are_started_ahead_where_one_call_shows_that_they_will_be_used(
+    changes: dict[str, object], wanted: bool
+) -> None:
+    first = replace(computing(20 * MS, classed=False, calls=1, measured=1), **changes)  # type: ignore[arg-type]
+    assert wants_isolate(decide(Standing(), first, TWO_CORES), first) is wanted

@@ -246,6 +246,7 @@ WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"max_workers": 2.5}, TypeError, "max_workers must be an int, got 2.5"),
     ({"min_workers": 0.5}, TypeError, "min_workers must be an int >= 0, got 0.5"),
     ({"shield": "no"}, TypeError, "shield must be True or False, got 'no'"),
+    ({"govern_native": 1}, TypeError, "govern_native must be True or False, got 1"),
     ({"govern_anyio": 1}, TypeError, "govern_anyio must be True or False, got 1"),
     ({"measure": None}, TypeError, "measure must be True or False, got None"),
     ({"hooks": print}, TypeError, r"hooks must be Hooks\(...\) or None, got <built-in"),

@@ -159,6 +159,7 @@ async def runtime() -> None:
         assert_type(await runtime.map(count, ["a", "b"], limit=32), list[int])
         assert_type(await runtime.map(fetch, ["a", "b"]), list[bytes])
         assert_type(await runtime.map(tokenize, ["a", "b"]), list[list[int]])
+        await runtime.warm(tokenize, "a")
         runtime.background(fetch("url"))
         statistics = runtime.statistics()
         assert_type(statistics, hybridrt.Statistics)

@@ -19,10 +19,10 @@ from hybridrt.pool.isolates.frames import remote_error
 from hybridrt.pool.isolates.isolate import Isolate
 from hybridrt.pool.isolates.packing import Packed, pack
 from hybridrt.pool.isolates.reference import Reference
-from hybridrt.pool.isolates.setup import DEFAULT_SETUP, Setup
+from hybridrt.pool.isolates.setup import DEFAULT_SETUP, READY, Setup
 from hybridrt.pool.isolates.wire import Message
 
-__all__ = ["Carrier", "crew_for", "refuse"]
+__all__ = ["Carrier", "WarmingCarrier", "crew_for", "refuse"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -169,6 +169,8 @@ class Carrier:
                 if started or new == _ATTEMPTS:
                     break
             else:
+                if (module := self._reference.module) not in isolate.modules:
+                    isolate.modules |= {module}
                 self._let_go(isolate, fit=message.error is None and isolate.is_set_up)
                 if message.status != REFUSED or self.crew is not interpreters:
                     return message, cold
@@ -180,13 +182,17 @@ class Carrier:
         self._raise_if_stopped()  # starting one takes long
         if self._setup is not None:
             self._setup.check()
-        isolate = self.crew.lease(self._setup)
+        isolate = self._take()
         with self._lock:
             if not self.stopped:
                 self.isolate = isolate
                 return isolate
         self.crew.give_back(isolate)
         raise self._cancelled()
+
+    def _take(self) -> Isolate:
+        """Take an isolate from the crew."""
+        return self.crew.lease(self._setup)
 
     def _note_failure(self, error: BaseException) -> None:
         if self._setup is not None and isinstance(error, IsolateInitializerError):
@@ -236,3 +242,22 @@ class Carrier:
                 "what it needs must be importable there, or use where='thread'"
             )
         return value
+
+
+class WarmingCarrier(Carrier):
+    """Makes one isolate ready for a function's calls: starts it, and imports the function's module there.
+
+    It ends as a cancelled call does where no isolate needs it.
+    """
+
+    __slots__ = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Do so; what the import raises is left to the first call."""
+        self._run(pack((READY, (tuple(self._reference),), {})))
+
+    def _take(self) -> Isolate:
+        isolate = self.crew.lease_for(self._reference.module, self._setup)
+        if isolate is None:
+            raise self._cancelled()
+        return isolate

@@ -154,6 +154,31 @@ class Crew:
         self.end(*others)
         return self._start(setup)
 
+    def lease_for(self, module: str, setup: object = None) -> Isolate | None:
+        """Return an isolate that has run no function of a module yet, started if need be.
+
+        None: calls are in all of them, or all have; no more than the gate lets in are started ahead.
+
+        Raises:
+            IsolateStartError: None can be started now.
+            NotPortableError: None can ever be.
+        """
+        with self._lock:
+            for at, (_, isolate) in enumerate(self._idle):
+                if isolate.setup is setup and module not in isolate.modules:
+                    del self._idle[at]
+                    self._lent[isolate] = self._generation
+                    break
+            else:
+                if self._gate is None or len(self._idle) + len(self._lent) >= self._gate.limit:
+                    return None
+                isolate = None
+        if isolate is not None and isolate.is_alive():
+            return isolate
+        if isolate is not None:
+            self.discard(isolate)
+        return self._start(setup)
+
     def _last_idle_locked(self, setup: object) -> int | None:
         """Return where the isolate of this setup is that was used last."""
         for at in range(len(self._idle) - 1, -1, -1):

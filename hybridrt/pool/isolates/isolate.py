@@ -6,9 +6,12 @@ import socket
 import sys
 
 from hybridrt.errors import WorkerLostError
+from hybridrt.pool.governing import exchange_permit
 from hybridrt.pool.isolates.packing import Packed
 from hybridrt.pool.isolates.records import RECORDS, handle_records
 from hybridrt.pool.isolates.wire import Message, OutOfStepError, Wire, WireClosedError
+from hybridrt.pool.permits import NONE
+from hybridrt.pool.worker import current_worker
 
 __all__ = ["LEAVING", "Isolate", "program"]
 
@@ -29,6 +32,17 @@ def program(serve: str, descriptor: int | None) -> str:
     )
 
 
+def give_permit_back() -> None:
+    """Give back the permit of the calling worker: its call computes elsewhere from now on.
+
+    The sampler gives one to a call that packs and sends large arguments. It would notice some steps later
+    that the thread waits now, and until then no other call could send its arguments to a free isolate.
+    """
+    worker = current_worker()
+    if worker is not None and worker.permit != NONE:
+        exchange_permit(worker, NONE)
+
+
 class Isolate:
     """Another interpreter. One thread at a time uses it; `kill` may come from any other.
 
@@ -36,10 +50,12 @@ class Isolate:
         cold: It has not run a call yet: what the first one takes has the start in it.
         is_set_up: It has been prepared for calls.
         setup: What prepares it; its calls are of those who have the same. None: what all have.
+        modules: Names of the modules whose functions it has run, or has been made ready for.
     """
 
     is_set_up = False
     setup: object = None
+    modules: frozenset[str] = frozenset()
 
     MEMORY = 0
     """Bytes to reckon with for each."""
@@ -65,6 +81,7 @@ class Isolate:
         try:
             self.wire.send(packed)
             started = True
+            give_permit_back()
             message = self.wire.receive()
             while message.status == RECORDS and message.error is None:
                 handle_records(message.value)

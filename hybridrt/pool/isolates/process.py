@@ -8,6 +8,7 @@ tracker would be two processes more. Forking this process, with its threads, is 
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,7 +18,9 @@ from contextlib import contextmanager
 
 from hybridrt.compat import interpreter_flags
 from hybridrt.errors import NotPortableError
+from hybridrt.pool.interpreter import shared
 from hybridrt.pool.isolates.isolate import LEAVING, Isolate, program
+from hybridrt.pool.native_limits import VARIABLES
 
 __all__ = ["WorkerProcess"]
 
@@ -36,6 +39,7 @@ class WorkerProcess(Isolate):
         with _no_ctrl_c():
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", program("serve_process", descriptor)],
+                env=_environment(),
                 stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
                 pass_fds=() if descriptor is None else (descriptor,),
             )
@@ -82,6 +86,16 @@ class WorkerProcess(Isolate):
 
     def __str__(self) -> str:
         return f"worker process {self.pid}"
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of a child: calls run in as many of them as there are cores, one thread each."""
+    environment = {**os.environ}
+    environment.pop("HYBRIDRT_PROFILE", None)  # this process has read it, and will write it
+    if shared.native_limits.active:
+        for name in VARIABLES:
+            environment.setdefault(name, "1")
+    return environment
 
 
 def _check_executable() -> None:

@@ -17,7 +17,7 @@ from hybridrt.pool.isolates.records import attach_sender, logger_levels
 from hybridrt.pool.isolates.reference import Reference, refer, resolve
 from hybridrt.pool.isolates.wire import Message
 
-__all__ = ["DEFAULT_SETUP", "Setup", "make_setup"]
+__all__ = ["DEFAULT_SETUP", "READY", "Setup", "make_setup"]
 
 _FAILURES_MAX = 3
 """Isolates in a row in which the initializer fails until no more are started. Not measured: one may be
@@ -102,7 +102,14 @@ def set_up(levels: tuple[dict[str, int], int] | None, initializer: tuple[Any, An
         resolve(*reference)(*args)
 
 
+def get_ready(reference: tuple[str, str, int, bytes | None]) -> None:
+    """Import what a function needs."""
+    resolve(*reference)
+
+
 _SET_UP = tuple(Reference(__name__, "set_up"))
+READY = tuple(Reference(__name__, "get_ready"))
+"""What a call refers to that makes an isolate ready for a function."""
 
 
 def make_setup(

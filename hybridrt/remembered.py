@@ -1,0 +1,151 @@
+"""What was learned about functions, kept in a file from one run of a program to the next.
+
+`HYBRIDRT_PROFILE=path` names the file, which is read at import and written when the last runtime closes. It
+is plain JSON, and bounded. What does not fit is left out with a warning: a file of another version, of
+another Python or of other cores as a whole, a function whose code has changed by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+__all__ = ["Record", "Remembered", "fingerprint", "load", "remembered"]
+
+logger = logging.getLogger("hybridrt")
+
+FORMAT = 1
+"""Changes with what the records mean."""
+FUNCTIONS_MAX = 512
+BYTES_MAX = 4 << 20
+Record = dict[str, Any]
+"""What is known about a function, as JSON has it: `code`, and what each part has put there."""
+
+
+class Remembered:
+    """What a file says, and what this run adds to it.
+
+    Args:
+        path: The file; None where nothing is kept.
+        records: By the names of the functions.
+    """
+
+    def __init__(self, path: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
+        self.path = path
+        self._records: dict[str, Record] = dict(records or {})
+        self._lock = threading.Lock()
+
+    def of(self, name: str, key: object) -> Record:
+        """Return what is known about a function; empty if nothing is.
+
+        Args:
+            name: `module:qualname`.
+            key: Its code object, or what else its profile is found by.
+        """
+        record = self._records.get(name)
+        if record is None:
+            return {}
+        if record.get("code") != fingerprint(key):
+            self._records.pop(name, None)
+            logger.warning("%s has changed since %s was written; it is learned anew", name, self.path)
+            return {}
+        return record
+
+    @property
+    def is_empty(self) -> bool:
+        """Return True if nothing is known about any function."""
+        return not self._records
+
+    def warn(self, name: str, error: Exception) -> None:
+        """Say that what the file has of a function cannot be used."""
+        logger.warning("what %s says of %s is ignored: %r", self.path, name, error)
+
+    def add(self, name: str, key: object, part: str, known: Record) -> None:
+        """Keep what one part knows about a function, in the place of what it knew before."""
+        code = fingerprint(key)
+        with self._lock:
+            record = self._records.pop(name, {})
+            if record.get("code") != code:
+                record = {"code": code}
+            self._records[name] = {**record, part: known}  # at the end: it was met last
+            while len(self._records) > FUNCTIONS_MAX:
+                del self._records[next(iter(self._records))]
+
+    def save(self) -> None:
+        """Write the file, as a whole or not at all; one that cannot be written is a warning."""
+        if self.path is None:
+            return
+        with self._lock:
+            text = json.dumps({**_about(), "functions": self._records}, indent=1)
+        if len(text) > BYTES_MAX:
+            logger.warning(
+                "what was learned takes %d bytes, more than %d: it is not kept", len(text), BYTES_MAX
+            )
+            return
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(self.path)
+        except OSError as error:
+            logger.warning("HYBRIDRT_PROFILE could not be written: %s", error)
+
+
+def load(path: str | None) -> Remembered:
+    """Return what a file says; nothing, with a warning, if it does not fit."""
+    if not path:
+        return Remembered()
+    file = Path(path)
+    try:
+        if file.stat().st_size > BYTES_MAX:
+            raise ValueError(f"expected at most {BYTES_MAX} bytes, it has {file.stat().st_size}")
+        return Remembered(file, _read(file))
+    except FileNotFoundError:  # the first run writes it
+        return Remembered(file)
+    except (OSError, ValueError) as error:
+        logger.warning("HYBRIDRT_PROFILE=%s is ignored and written anew: %s", path, error)
+        return Remembered(file)
+
+
+def _read(file: Path) -> Mapping[str, Record]:
+    found = json.loads(file.read_text(encoding="utf-8"))
+    functions = found.pop("functions", None) if isinstance(found, dict) else None
+    if not isinstance(functions, dict) or not all(isinstance(one, dict) for one in functions.values()):
+        raise ValueError("expected an object with functions, as hybridrt writes it")
+    if found != (about := _about()):
+        raise ValueError(f"it was written by {found}, this is {about}")
+    return functions
+
+
+def _about() -> Record:
+    """Return what must be the same in both runs."""
+    gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+    return {"format": FORMAT, "python": sys.implementation.cache_tag, "gil": gil, "cpus": os.cpu_count()}
+
+
+def fingerprint(key: object) -> str:
+    """Return what tells the code of a function from another one; "" of a function without bytecode."""
+    return sha256(_text(key).encode("utf-8", "replace")).hexdigest()[:16] if isinstance(key, CodeType) else ""
+
+
+def _text(value: object) -> str:
+    """Return the same text for the same code in any run; positions in the file do not count."""
+    if isinstance(value, CodeType):
+        parts = [value.co_names, value.co_varnames, value.co_freevars, value.co_flags]
+        return f"{value.co_code!r}{parts!r}{[_text(constant) for constant in value.co_consts]!r}"
+    if isinstance(value, frozenset):  # in the order of the hashes, which are others in each run
+        return f"frozenset{sorted(map(_text, value))!r}"
+    if isinstance(value, tuple):
+        return f"tuple{[_text(item) for item in value]!r}"
+    return repr(value)
+
+
+remembered = load(os.environ.get("HYBRIDRT_PROFILE"))
+"""That of this program."""

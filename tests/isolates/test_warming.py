@@ -1,0 +1,165 @@
+"""Isolates are started ahead of the calls that need them, and import the module of the function."""
+
+from __future__ import annotations
+
+import asyncio
+import colorsys
+import sys
+import threading
+import types
+from typing import Any
+
+import pytest
+
+from hybridrt import Runtime, offload
+from hybridrt.control.placement import Standing
+from hybridrt.loop.isolated import warm_up
+from hybridrt.loop.placing import Placing
+from hybridrt.loop.port import current_port
+from hybridrt.placements import PlacementReason
+from hybridrt.pool.gates import WatchedGate
+from hybridrt.pool.isolates.crew import Crew, processes
+from hybridrt.pool.isolates.isolate import Isolate
+from tests.loop.support import eventually
+
+from . import far
+from .support import FarGate, run_isolated
+
+
+class Idle(Isolate):
+    """An isolate that does nothing."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+
+    def is_alive(self) -> bool:
+        return self.is_there
+
+    def kill(self) -> None: ...
+
+    def ask_to_leave(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def lending() -> Any:
+    """Lend two isolates."""
+    crew = Crew(Idle, "idle ones", 2)
+    crew._gate = WatchedGate(2, "idle ones", most=2)
+    yield crew
+    crew.close()
+
+
+def placed(fn: Any) -> Placing:
+    """Return what places a function, none of whose calls have been made."""
+    return Placing(fn, forced=None, on_loop=True)
+
+
+# ---------------------------------------------------------------------- which one
+
+
+def test_as_many_are_started_as_calls_may_run_at_once(lending: Crew) -> None:
+    leased = [lending.lease_for("json") for _ in range(3)]
+    assert [isolate is not None for isolate in leased] == [True, True, False]
+
+
+def test_an_idle_one_that_has_the_module_is_left_alone(lending: Crew) -> None:
+    first, second = lending.lease_for("json"), lending.lease_for("json")
+    assert first is not None
+    assert second is not None
+    first.modules = frozenset({"json"})
+    lending.give_back(first)
+    lending.give_back(second)
+    assert lending.lease_for("json") is second
+    assert lending.lease_for("json") is None
+    assert lending.lease_for("csv") is first
+
+
+def test_one_that_ended_meanwhile_is_replaced(lending: Crew) -> None:
+    first = lending.lease_for("json")
+    assert isinstance(first, Idle)
+    lending.give_back(first)
+    first.is_there = False
+    second = lending.lease_for("json")
+    assert second is not None
+    assert second is not first
+
+
+# ---------------------------------------------------------------------- for real
+
+
+@pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
+async def test_an_isolate_that_was_made_ready_has_imported_the_module_and_is_not_cold() -> None:
+    placing = placed(colorsys.rgb_to_hsv)
+    warm_up(current_port(), placing, "process")
+    assert placing.warming
+    await eventually(lambda: not placing.warming)
+    (isolate,) = processes.isolates()
+    assert ("colorsys" in isolate.modules, isolate.cold) == (True, False)
+    assert await run_isolated(far.has_imported, "colorsys")
+
+
+@pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
+async def test_while_isolates_start_calls_go_on_in_threads(far_gate: FarGate) -> None:
+    held = far_gate.push()
+    await far_gate.entered()
+    placing = placed(far.add)
+    warm_up(current_port(), placing, "process")
+    spot = placing.spot((1, 0, 0))
+    spot.standing = Standing(where="isolate", reason=PlacementReason.TRIAL)
+    assert (placing.is_decided(spot), placing.choose(spot)) == (False, "thread")
+    await far_gate.release()
+    await held
+    await eventually(lambda: not placing.warming)
+    assert (placing.is_decided(spot), placing.choose(spot)) == (True, "isolate")
+
+
+@pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
+async def test_a_module_that_cannot_be_imported_there_is_left_to_the_first_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module: Any = types.ModuleType("only_here")
+    exec("def fn() -> None: ...", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    placing = placed(module.fn)
+    warm_up(current_port(), placing, "process")
+    await eventually(lambda: not placing.warming)
+    assert placing.not_portable is None
+
+
+@pytest.mark.usefixtures("kept", "runtime")
+async def test_a_function_that_no_isolate_could_find_starts_none() -> None:
+    placing = placed(lambda: None)
+    warm_up(current_port(), placing, "process")
+    assert not placing.warming
+    assert "lambda" in (placing.not_portable or "")
+
+
+@pytest.mark.usefixtures("kept", "one_at_a_time")
+async def test_a_runtime_that_closes_waits_for_no_isolate_that_starts(far_gate: FarGate) -> None:
+    async with Runtime() as runtime:
+        held = far_gate.push()
+        await far_gate.entered()
+        placing = placed(far.add)
+        warm_up(current_port(), placing, "process")  # waits for the only place
+        closing = asyncio.ensure_future(runtime.aclose())
+        await eventually(lambda: not placing.warming)
+        await _release(far_gate)
+        await held
+        await closing
+
+
+async def _release(far_gate: FarGate) -> None:
+    """Let the call go on, in a thread of the test's own: the runtime takes no more calls."""
+    thread = threading.Thread(target=lambda: asyncio.run(far_gate.release()))
+    thread.start()
+    while thread.is_alive():  # noqa: ASYNC110  # it knows no loop
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.usefixtures("kept", "one_at_a_time")
+async def test_warming_a_function_that_runs_in_isolates_runs_it_there(runtime: Runtime) -> None:
+    before = await run_isolated(far.count_calls)
+    await runtime.warm(offload(far.count_calls, pure=True, where="isolate", isolation="process"))
+    assert await run_isolated(far.count_calls) == before + 3

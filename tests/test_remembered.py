@@ -1,0 +1,297 @@
+"""What was learned about functions outlives the process, in a file that is checked when it is read."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hybridrt import remembered as module
+from hybridrt.loop.placing import Placing
+from hybridrt.observe.functions import Profile
+from hybridrt.observe.naming import identify
+from hybridrt.observe.profiles import Profiles, _begin
+from hybridrt.placements import PlacementReason
+from hybridrt.remembered import BYTES_MAX, FUNCTIONS_MAX, Remembered, fingerprint, load
+from hybridrt.values import GilClass, Kind
+from tests.placement.test_moving import HOLDS, PORT, SIZE, carry
+
+ROOT = Path(__file__).parent.parent
+
+
+def code(source: str) -> Any:
+    """Return the code of the one function of a source."""
+    names: dict[str, Any] = {}
+    exec(source, names)
+    return names["fn"].__code__
+
+
+def reloaded(kept: Remembered) -> Remembered:
+    """Return what the next run reads."""
+    kept.save()
+    return load(str(kept.path))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Remembered:
+    return Remembered(tmp_path / "profile.json")
+
+
+# ---------------------------------------------------------------------- the file
+
+
+def test_what_one_run_writes_the_next_one_reads(kept: Remembered) -> None:
+    kept.add("m:fn", None, "profile", {"kind": "short"})
+    kept.add("m:fn", None, "placement", {"sizes": []})
+    found = reloaded(kept)
+    assert found.of("m:fn", None) == {"code": "", "profile": {"kind": "short"}, "placement": {"sizes": []}}
+    assert found.of("m:other", None) == {}
+
+
+def test_nothing_is_kept_without_a_path() -> None:
+    kept = load(None)
+    kept.save()
+    assert (kept.path, load("").is_empty) == (None, True)
+
+
+def test_the_first_run_finds_no_file_and_says_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(str(tmp_path / "none")).is_empty
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"functions": []}',
+        '{"functions": {"m:fn": 1}}',
+        '{"functions": {}, "format": 0}',
+    ],
+)
+def test_a_file_that_does_not_fit_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str
+) -> None:
+    path = tmp_path / "profile.json"
+    path.write_text(text, encoding="utf-8")
+    found = load(str(path))
+    assert (found.is_empty, found.path) == (True, path)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "is ignored" in caplog.text
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "profile.json"
+    with path.open("wb") as file:
+        file.truncate(BYTES_MAX + 1)
+    assert load(str(path)).is_empty
+    assert "at most" in caplog.text
+
+
+def test_a_file_of_another_python_is_ignored(kept: Remembered, caplog: pytest.LogCaptureFixture) -> None:
+    kept.add("m:fn", None, "profile", {})
+    kept.save()
+    assert kept.path is not None
+    written = json.loads(kept.path.read_text(encoding="utf-8"))
+    kept.path.write_text(json.dumps({**written, "python": "cpython-27"}), encoding="utf-8")
+    assert load(str(kept.path)).is_empty
+    assert "cpython-27" in caplog.text
+
+
+def test_a_function_whose_code_has_changed_is_learned_anew(
+    kept: Remembered, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept.add("m:fn", code("def fn(x): return x + 1"), "profile", {"kind": "short"})
+    found = reloaded(kept)
+    assert found.of("m:fn", code("def fn(x): return x + 2")) == {}
+    assert "m:fn has changed" in caplog.text
+
+
+def test_only_so_many_functions_are_kept_the_ones_met_last(kept: Remembered) -> None:
+    for number in range(FUNCTIONS_MAX + 10):
+        kept.add(f"m:fn{number}", None, "profile", {"number": number})
+    found = reloaded(kept)
+    assert found.of("m:fn9", None) == {}
+    assert found.of("m:fn10", None)["profile"] == {"number": 10}
+
+
+def test_more_than_fits_is_not_written(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "BYTES_MAX", 100)
+    kept.add("m:fn", None, "profile", {"text": "x" * 100})
+    kept.save()
+    assert kept.path is not None
+    assert not kept.path.exists()
+    assert "not kept" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    Remembered(tmp_path / "no" / "such" / "folder").save()
+    assert "could not be written" in caplog.text
+
+
+def test_writing_leaves_no_other_file_behind(kept: Remembered) -> None:
+    kept.save()
+    kept.save()
+    assert kept.path is not None
+    assert os.listdir(kept.path.parent) == ["profile.json"]
+
+
+def test_where_a_function_stands_in_its_file_is_no_change() -> None:
+    source = "def fn(x):\n    def inner(y): return y in {'a', 'b', 'c'}\n    return inner(x)"
+    assert fingerprint(code(source)) == fingerprint(code("\n\n" + source))
+    assert fingerprint(code(source)) != fingerprint(code(source.replace("'c'", "'d'")))
+
+
+def test_a_fingerprint_is_the_same_in_each_process() -> None:
+    program = (
+        "from hybridrt.remembered import fingerprint\n"
+        "def fn(x): return x in {'a', 'b', 'c', 'd', 'e'}, lambda: (1, 'x', b'y', None, 2.5)\n"
+        "print(fingerprint(fn.__code__))"
+    )
+    prints = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(prints) == 1
+
+
+# ---------------------------------------------------------------------- what is in it
+
+
+def parse(text: str) -> str:
+    return text
+
+
+def test_a_profile_begins_with_what_was_known(kept: Remembered) -> None:
+    profiles = Profiles()
+    profile = profiles.of(parse)
+    for _ in range(64):
+        profile.record(10_000_000, 10_000_000, 0)
+        profile.gil.saw_taken(5_000_000, 100_000)
+    profiles.keep(kept)
+    key, name, _ = identify(parse)
+    again = _begin(Profile(key, name), reloaded(kept))
+    assert (again.kind, again.cpu_mean_ns) == (profile.kind, profile.cpu_mean_ns)
+    assert (again.kind, again.gil.name(waits=False)) == (Kind.SHORT, GilClass.HOLDS)
+    again.record(30_000_000, 1_000, 0)
+    assert again.kind is Kind.SHORT
+
+
+def test_a_function_of_few_calls_is_not_kept(kept: Remembered) -> None:
+    profiles = Profiles()
+    profiles.of(parse).record(1_000_000, 1_000_000, 0)
+    profiles.keep(kept)
+    assert kept.is_empty
+
+
+def test_a_profile_that_makes_no_sense_is_ignored(kept: Remembered, caplog: pytest.LogCaptureFixture) -> None:
+    key, name, _ = identify(parse)
+    kept.add(name, key, "profile", {"kind": "unheard of", "gil": []})
+    assert _begin(Profile(key, name), reloaded(kept)).kind is Kind.UNKNOWN
+    assert "is ignored" in caplog.text
+
+
+def learned() -> Placing:
+    """Return the places of a function that was moved to isolates."""
+    placing = Placing(parse, forced=None, on_loop=True)
+    spot = placing.spot(SIZE)
+    for _ in range(3):
+        spot.worked(20_000_000, 20_000_000)
+        placing._judge(spot, SIZE, PORT, HOLDS)
+    carry(placing, spot, 20, call_ns=20_000_000, carry_ns=200_000)
+    assert spot.standing.reason is PlacementReason.HOLDS_GIL
+    return placing
+
+
+def test_a_function_runs_where_it_did_from_the_first_call_on(kept: Remembered) -> None:
+    before = learned()
+    before.keep(kept)
+    after = Placing(parse, forced=None, on_loop=True)
+    after.restore(reloaded(kept))
+    spot = after.spot(SIZE)
+    assert (after.is_decided(spot), after.choose(spot)) == (True, "isolate")
+    assert after.statistics().sizes[0].isolate == before.statistics().sizes[0].isolate
+
+
+def test_with_other_options_it_is_learned_anew(kept: Remembered) -> None:
+    learned().keep(kept)
+    after = Placing(parse, forced=None, on_loop=False)
+    after.restore(reloaded(kept))
+    assert not after.is_decided(after.spot(SIZE))
+
+
+@pytest.mark.parametrize("sizes", [[{}], [{"key": "x"}], 5])
+def test_places_that_make_no_sense_are_ignored(
+    kept: Remembered, caplog: pytest.LogCaptureFixture, sizes: Any
+) -> None:
+    key, name, _ = identify(parse)
+    kept.add(name, key, "placement", {"largest": 1, "sizes": sizes})
+    after = Placing(parse, forced=None, on_loop=True)
+    after.restore(reloaded(kept))
+    assert not after.is_decided(after.spot(SIZE))
+    assert "is ignored" in caplog.text
+
+
+PROGRAM = """
+import hybridrt, functions
+from hybridrt.placements import PlacementReason
+
+def told():
+    size = hybridrt.explain(functions.count).sizes
+    return [(one.size_max, one.where, str(one.reason)) for one in size]
+
+print(told())
+
+async def main():
+    for _ in range(500):
+        await functions.count("some words")
+        if told()[0][2] not in ("learning", "trial"):
+            break
+
+hybridrt.run(main())
+print(told())
+"""
+
+
+def test_a_program_begins_where_its_last_run_has_ended(tmp_path: Path) -> None:
+    (tmp_path / "functions.py").write_text(
+        "import hybridrt\n@hybridrt.offload(pure=True)\ndef count(text): return len(text.split())\n"
+    )
+    (tmp_path / "main.py").write_text(PROGRAM)
+    environment = {
+        **os.environ,
+        "HYBRIDRT_PROFILE": str(tmp_path / "profile.json"),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}",
+    }
+    runs = [
+        subprocess.run(
+            [sys.executable, "-W", "error", str(tmp_path / "main.py")],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        for _ in range(2)
+    ]
+    first, second = (run.stdout.splitlines() for run in runs)
+    assert first[0] == "[]"
+    assert second[0] == first[1] != "[]"
+    assert [run.stderr for run in runs] == ["", ""]
