@@ -17,6 +17,10 @@ _VARIABLES = {"openblas": "OPENBLAS_NUM_THREADS", "mkl": "MKL_NUM_THREADS", "bli
 """Environment variables that set the number of threads; those of OpenMP's own otherwise."""
 
 
+_PACKAGES = frozenset({"faiss", "numpy", "scipy", "sklearn", "torch"})
+"""Packages that load a BLAS, or are built on one that does."""
+
+
 class Library(NamedTuple):
     """A library that is loaded.
 
@@ -63,8 +67,11 @@ def _onnx_runtime() -> tuple[Library, ...]:
 def adjustable_libraries() -> list[tuple[str, Any]]:
     """Return the libraries whose threads one thread can set for all, by their files.
 
-    It looks through all loaded libraries, which takes some milliseconds; none without threadpoolctl.
+    It looks through all loaded libraries, which takes some milliseconds, once a package that brings one is
+    imported; none without threadpoolctl.
     """
+    if _PACKAGES.isdisjoint(sys.modules):
+        return []
     try:
         controllers = import_module("threadpoolctl").ThreadpoolController().lib_controllers
     except ImportError:

@@ -52,7 +52,17 @@ def test_libraries_whose_number_is_for_the_whole_process_can_be_set(monkeypatch:
     sys.modules["threadpoolctl"].ThreadpoolController = lambda: SimpleNamespace(  # type: ignore[attr-defined]
         lib_controllers=controllers
     )
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
     assert adjustable_libraries() == [("a.so", controllers[0])]
+
+
+def test_nothing_is_looked_for_before_a_package_is_imported_that_brings_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threadpoolctl(monkeypatch)  # which has no controllers here
+    for name in ("faiss", "numpy", "scipy", "sklearn", "torch"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    assert adjustable_libraries() == []
 
 
 def test_without_threadpoolctl_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
