@@ -6,7 +6,7 @@ the loop has it. So the thread of such a call looks whether a loop's thread comp
 clock, and sleeps in small slices as long as it does, for `MOST_NS` at most.
 
 Loops are known by their watches: a watch joins the shield in its loop's thread. The interpreter's lock
-protects the table; whoever gives way reads a copy.
+protects the table.
 """
 
 from __future__ import annotations
@@ -36,23 +36,28 @@ class LoopFirst:
 
     def __init__(self) -> None:
         self._threads: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+        self._ids: tuple[int, ...] = ()
+        """Their kernel ids, replaced as a whole: read without the lock."""
         self.calls = 0
 
     def join_locked(self, watch: object) -> None:
         """Know the calling thread as that of a loop."""
         self._threads[watch] = threading.get_native_id()
+        self._ids = tuple(self._threads.values())
 
     def leave_locked(self, watch: object) -> None:
         """Know it no more."""
         self._threads.pop(watch, None)
+        self._ids = tuple(self._threads.values())
 
     def clear(self) -> None:
         """Know none, as in a forked child."""
         self._threads.clear()
+        self._ids = ()
 
     def give_way(self) -> int:
         """Sleep while a loop works; return for how many nanoseconds. From any thread, without the lock."""
-        threads = tuple(self._threads.values())
+        threads = self._ids
         if not threads:
             return 0
         clocks = ThreadClocks()
