@@ -211,21 +211,32 @@ async def _ends(*, what: str, points: int, seed: int) -> Mapping[str, Any]:
 
     make = {"generator": generator, "batch": batch, "pipe": pipe}[what]
     chance, process = random.Random(seed), psutil.Process()
-    async with hybridrt.Runtime():
+    async with hybridrt.Runtime():  # what it opens once, as a part of the program, is open from here on
         await _cancelled(make(), chance)
-        files, tasks = process.num_fds(), asyncio.all_tasks()
+    await _at_rest()
+    files, tasks = process.num_fds(), asyncio.all_tasks()
+    async with hybridrt.Runtime():
         for _ in range(points):
             await _cancelled(make(), chance)
         deadline = time.monotonic() + 10.0
         while (asyncio.all_tasks() != tasks or opened != closed) and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
             gc.collect()
-        left = {"tasks": len(asyncio.all_tasks() - tasks), "files": max(0, process.num_fds() - files)}
-    # The loop's own default executor has no thread; the one that is left closes with the loop.
-    threads = [
-        t.name for t in threading.enumerate() if t.name.startswith("hybridrt") and "governor" not in t.name
-    ]
-    return {**left, "threads": len(threads), "generators": opened - closed}
+        left = {"tasks": len(asyncio.all_tasks() - tasks)}
+    threads = await _at_rest()
+    left |= {"files": max(0, process.num_fds() - files), "threads": threads}
+    return {**left, "generators": opened - closed}
+
+
+async def _at_rest() -> int:
+    """Wait for threads that are on their way out, stop the governor's; return how many workers stay."""
+    from hybridrt.testing import reset
+
+    workers = [thread for thread in threading.enumerate() if thread.name.startswith("hybridrt_")]
+    for thread in workers:
+        await asyncio.to_thread(thread.join, 10.0)
+    await asyncio.to_thread(reset)
+    return sum(thread.is_alive() for thread in workers)
 
 
 async def _twice(number: int) -> AsyncIterator[int]:
