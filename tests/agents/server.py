@@ -22,6 +22,7 @@ __all__ = [
     "Json",
     "ModelServer",
     "Status",
+    "Wait",
     "call",
     "end",
     "spent",
@@ -39,6 +40,13 @@ class Act:
 
     def __repr__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Go on when something has happened: a reset may overtake what was sent before it."""
+
+    event: asyncio.Event
 
 
 CUT = Act("resets the connection")
@@ -76,7 +84,7 @@ def spent(prompt: int, completion: int) -> Json:
     return {"choices": [], "usage": usage}
 
 
-Piece = Json | str | Act
+Piece = Json | str | Act | Wait
 Answer = Status | Iterable[Piece]
 Script = Callable[[int, Json], Answer]
 """Returns what the n-th request is answered with."""
@@ -136,6 +144,9 @@ class ModelServer:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         for piece in pieces:
+            if isinstance(piece, Wait):
+                await piece.event.wait()
+                continue
             if piece is CUT:
                 assert request.transport is not None
                 request.transport.abort()

@@ -10,7 +10,20 @@ import pytest
 from hybridrt import Agent, tool
 from hybridrt.agents import AgentTimeoutError, Event, ModelError, Text
 from hybridrt.agents.reply import Reply
-from tests.agents.server import CUT, END, KEEP_ALIVE, STALL, Json, ModelServer, Status, call, end, spent, text
+from tests.agents.server import (
+    CUT,
+    END,
+    KEEP_ALIVE,
+    STALL,
+    Json,
+    ModelServer,
+    Status,
+    Wait,
+    call,
+    end,
+    spent,
+    text,
+)
 
 ANSWER = [text("Because."), end(), spent(5, 7)]
 AT_ONCE = {"retry-after-ms": "1"}
@@ -108,19 +121,22 @@ async def test_a_reply_that_breaks_off_before_it_says_anything_is_asked_for_agai
                 continue
             break
     assert (done.text, done.usage.requests) == ("Because.", 1)
-    assert no_waits[0] == 0.5
+    # A reset may reach the client before the head of the answer; then it is the client that asks again.
+    assert no_waits[:1] == [0.5] or (last == [CUT] and len(server.requests) == 2)
 
 
 @pytest.mark.parametrize("last", BREAKS.values(), ids=BREAKS.keys())
 async def test_a_reply_that_breaks_off_after_it_has_said_something_is_an_error(
     last: list[Any], short_stalls: None
 ) -> None:
-    server = ModelServer([text("Be"), *last])
+    received = asyncio.Event()
+    server = ModelServer([text("Be"), Wait(received), *last])
     events: list[Event] = []
 
     async def ask(agent: Agent) -> None:
         async for event in agent.stream("Why?"):
-            events.append(event)  # noqa: PERF401  # those before the error count
+            events.append(event)
+            received.set()
 
     async with server.agent(never, stall_timeout=0.05) as agent:
         with pytest.raises(ModelError, match=r"expected scripted at .* to answer, got") as caught:
@@ -140,8 +156,19 @@ async def test_a_reply_that_always_breaks_off_is_an_error(no_waits: list[float])
 
 
 @pytest.mark.parametrize("last", [[CUT], [END], ["{broken json"]], ids=["reset", "end", "no JSON"])
-async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(last: list[Any]) -> None:
-    server = ModelServer([text("Because."), end(), *last])
+async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(
+    last: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, add = asyncio.Event(), Reply.add
+
+    def add_and_tell(reply: Reply, chunk: Any) -> str:
+        said = add(reply, chunk)
+        if reply.finish_reason is not None:
+            ended.set()
+        return said
+
+    monkeypatch.setattr(Reply, "add", add_and_tell)
+    server = ModelServer([text("Because."), end(), Wait(ended), *last])
     async with server.agent() as agent:
         done = await agent.run("Why?")
     assert (done.text, done.reason, done.usage.uncounted) == ("Because.", "answered", 1)

@@ -109,7 +109,7 @@ async def test_a_function_for_the_loop_is_measured_there() -> None:
 async def test_a_pure_function_runs_in_an_isolate_and_its_cpu_time_is_that_over_there() -> None:
     (process, computed), measure = await measured(process_id, text="x")
     assert measure.place == "isolate"
-    assert (process == os.getpid()) == (sys.version_info >= (3, 14))  # there it is a sub-interpreter
+    assert process != os.getpid() or sys.version_info >= (3, 14)  # there it may be a sub-interpreter
     assert measure.cpu is not None
     assert measure.cpu >= computed
 
