@@ -167,10 +167,19 @@ class ScopedCall(LoopCall):
 
     def settle(self) -> None:
         """Complete the future; by the message of a `CancelledError` anyio knows whose cancelling it is."""
+        if isinstance(self.error, StopIteration):
+            self.error = _as_anyio_wraps_it(self.error)
         if isinstance(self.error, CancelledError) and not self.done():
             self.set_exception(self.error)
         else:
             super().settle()
+
+
+def _as_anyio_wraps_it(error: StopIteration) -> RuntimeError:
+    """Return an error that a future can carry."""
+    wrapped = RuntimeError("coroutine raised StopIteration")
+    wrapped.__cause__ = error
+    return wrapped
 
 
 def _is_cancelled(scope: Any) -> bool:

@@ -246,7 +246,7 @@ async def test_what_the_function_raises_reaches_the_caller(runtime: Runtime) -> 
 
 
 async def test_stop_iteration_comes_as_the_cause_of_a_runtime_error(runtime: Runtime) -> None:
-    with pytest.raises(RuntimeError, match="StopIteration") as caught:
+    with pytest.raises(RuntimeError, match="coroutine raised StopIteration") as caught:
         await run_sync(next, iter(()))
     assert isinstance(caught.value.__cause__, StopIteration)
 
