@@ -27,7 +27,7 @@ R = TypeVar("R")
 
 KEY = "sk-a-key-for-the-benchmark"
 _MODEL = "small"
-_START_SECONDS = 120.0
+_START_SECONDS = 300.0
 _FIRST = {"key": KEY, "model": _MODEL, "concurrency": 1, "warmup": 0.0, "seconds": 2.0}
 """Requests until the first one is answered: LiteLLM's proxy loads a part of itself with it."""
 
@@ -208,8 +208,10 @@ async def _listening(port: int, child: asyncio.subprocess.Process) -> None:
     async with asyncio.timeout(_START_SECONDS):
         while child.returncode is None:
             try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
                 await _load({**_FIRST, "port": port})
-            except RuntimeError:
+            except (OSError, RuntimeError):
                 await asyncio.sleep(1.0)
             else:
                 return

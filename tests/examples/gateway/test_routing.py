@@ -8,6 +8,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from gateway.serving import bind
 
 from .servers import (
     KEY,
@@ -60,10 +61,10 @@ async def test_where_there_is_no_other_the_client_is_told_what_happened(name: st
 
 async def test_an_upstream_that_nobody_serves_is_passed_over() -> None:
     gone = Upstream(well)
-    async with upstream(well) as closed:
-        gone.url = closed.url
-    async with upstream(well) as good, gateway(gone, good) as (_, url):
-        assert (await post(url, asking()))[0] == 200
+    with bind("127.0.0.1", 0, shared=False) as bound:  # and never listens
+        gone.url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1"
+        async with upstream(well) as good, gateway(gone, good) as (_, url):
+            assert (await post(url, asking()))[0] == 200
 
 
 async def test_an_upstream_without_a_first_byte_in_time_is_passed_over() -> None:

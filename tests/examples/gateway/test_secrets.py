@@ -16,6 +16,7 @@ from .test_service import CHAT, post
 UPSTREAM_KEY = "upstream-key-DO-NOT-SHOW"
 
 
+@pytest.mark.timeout(300)
 async def test_nothing_secret_is_shown(
     caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
