@@ -179,7 +179,7 @@ class BackgroundTasks:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         function = self._running.pop(task, None)
         if function is None:
-            function = self._leaving.pop(task)
+            function = self._leaving.pop(task, task.get_name())
         elif self._waiting:
             self._pass_place_on()
         if task.cancelled():
