@@ -110,6 +110,11 @@ Twice
 A full queue
     `submit` raises `QueueFullError`; awaited calls wait for space in order, those of `run_in_executor` and
     `asyncio.to_thread` among them. Name resolution is never refused.
+Background tasks
+    `runtime.background(coro)` makes a task that is tracked, and awaited at close. Beyond `background_max`
+    it is refused with `QueueFullError`, or the oldest is cancelled for it, or
+    `await runtime.spawn_background(coro)` waits for a place, as `background_policy` says. Errors are counted,
+    and reported once for each cause.
 Nested waits
     A call that waits gives its permit away, so that what it waits for can start, up to `max_workers`.
     At that limit a worker that waits for a queued call of its own pool with `result()` or

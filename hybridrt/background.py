@@ -40,9 +40,10 @@ class BackgroundTasks:
     def __init__(self, most: int, policy: BackgroundPolicy) -> None:
         self._most = most
         self._policy = policy
-        self._running: dict[asyncio.Task[Any], None] = {}
-        """Those that count, oldest first; a set with an order."""
-        self._leaving: set[asyncio.Task[Any]] = set()
+        # The names of the functions are kept, because `get_coro` of an eager task crashes Python 3.12.1.
+        self._running: dict[asyncio.Task[Any], str] = {}
+        """Those that count, oldest first, with their function."""
+        self._leaving: dict[asyncio.Task[Any], str] = {}
         """Those that were dropped and have not ended yet."""
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Spawns that wait for a place, in order."""
@@ -97,10 +98,15 @@ class BackgroundTasks:
         return self._start(coro, name)
 
     def _start(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
-        name = name or coro.__qualname__  # type: ignore[attr-defined]  # all that `check_coroutine` lets pass
-        task = asyncio.get_running_loop().create_task(coro, name=name)
+        function: str = coro.__qualname__  # type: ignore[attr-defined]  # `check_coroutine` has seen it
+        try:
+            task = asyncio.get_running_loop().create_task(coro, name=name or function)
+        except BaseException:  # a task factory of the program's own
+            coro.close()
+            self._pass_place_on()
+            raise
         self._spawned += 1
-        self._running[task] = None
+        self._running[task] = function
         task.add_done_callback(self._ended)
         return task
 
@@ -114,8 +120,7 @@ class BackgroundTasks:
             current = asyncio.current_task()
             oldest = next((task for task in self._running if task is not current), None)
             if oldest is not None:
-                del self._running[oldest]
-                self._leaving.add(oldest)
+                self._leaving[oldest] = self._running.pop(oldest)
                 self._shed += 1
                 oldest.cancel("dropped for a newer background task")
                 return
@@ -172,26 +177,25 @@ class BackgroundTasks:
     # ------------------------------------------------------------------ ending
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        if task in self._running:
-            del self._running[task]
-            if self._waiting:
-                self._pass_place_on()
-        else:
-            self._leaving.discard(task)
+        function = self._running.pop(task, None)
+        if function is None:
+            function = self._leaving.pop(task, task.get_name())
+        elif self._waiting:
+            self._pass_place_on()
         if task.cancelled():
             self._cancelled += 1
         elif getattr(task, "_log_traceback", False):  # `exception()` would mark the error as retrieved
             self._failed += 1
             # After those who await it, whose callbacks stand behind ours: then it is known who has seen it.
-            task.get_loop().call_soon(self._report, task)
+            task.get_loop().call_soon(self._report, task, function)
         else:
             self._completed += 1
 
-    def _report(self, task: asyncio.Task[Any]) -> None:
+    def _report(self, task: asyncio.Task[Any], function: str) -> None:
         """Count what a task raised by its cause, and tell the loop's exception handler of a new one."""
         unseen = getattr(task, "_log_traceback", False)
         error = task.exception()
-        cause = f"{getattr(task.get_coro(), '__qualname__', task.get_name())}: {type(error).__name__}"
+        cause = f"{function}: {type(error).__name__}"
         if cause not in self._errors and len(self._errors) >= CAUSES:
             cause = OTHER
         seen_before = self._errors.get(cause, 0)

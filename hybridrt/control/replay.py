@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from hybridrt.control.knee import DemandState, Trial
+from hybridrt.control.throughput import Phase, ThroughputState
 from hybridrt.control.window import Limits, Policy, State, Window
 from hybridrt.values import Reason
 
@@ -67,7 +68,11 @@ class Recording:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Recording:
-        """Return what `to_dict` was called on; inputs that windows had in earlier versions are left out."""
+        """Return what `to_dict` was called on; inputs that windows had in earlier versions are left out.
+
+        Raises:
+            ValueError: The first state is of a class that is not the package's.
+        """
         return cls(
             limits=Limits(**data["limits"]),
             windows=tuple(_load_window(window) for window in data["windows"]),
@@ -82,6 +87,13 @@ def _load_window(data: Mapping[str, Any]) -> Window:
 
 def _load_state(data: Mapping[str, Any]) -> State:
     values = {**data, "reason": Reason(data["reason"])}
+    if "phase" in values and "rate" in values:
+        return ThroughputState(**{**values, "phase": Phase(values["phase"])})
     if "trial" not in values:
+        if beyond := values.keys() - {field.name for field in fields(State)}:
+            raise ValueError(
+                f"the first state is of a policy of your own, with {', '.join(sorted(beyond))}: "
+                "load it yourself, and give it to `hybridrt.control.replay.replay` with limits and windows"
+            )
         return State(**values)
     return DemandState(**{**values, "trial": Trial(values["trial"]), "tried": Trial(values["tried"])})

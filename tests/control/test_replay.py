@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,12 @@ from benchmarks.simulator.scenarios import NAMED
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording, replay
-from hybridrt.control.window import Limits, Policy, Window
+from hybridrt.control.throughput import ThroughputPolicy
+from hybridrt.control.window import Limits, Policy, State, Window
 
 from .windows import LIMITS, limits, windows
 
-POLICIES: tuple[Policy, ...] = (DemandPolicy(), PaperPolicy())
+POLICIES: tuple[Policy, ...] = (DemandPolicy(), PaperPolicy(), ThroughputPolicy())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -69,3 +71,13 @@ def test_a_recorded_run_at_a_full_disk_decides_as_it_did_then() -> None:
     recorded = json.loads((Path(__file__).parent / "data" / "full_disk.json").read_text(encoding="utf-8"))
     states = Recording.from_dict(recorded).replay(DemandPolicy(first=8))
     assert [[state.workers, state.reason] for state in states] == recorded["decided"]
+
+
+def test_a_state_that_only_the_user_knows_is_not_loaded_as_another() -> None:
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Own(State):
+        seen: int = 0
+
+    told = Recording(limits=LIMITS, windows=(), start=Own(workers=3, seen=5)).to_dict()
+    with pytest.raises(ValueError, match="policy of your own, with seen: load it yourself"):
+        Recording.from_dict(told)

@@ -260,3 +260,41 @@ async def test_the_text_of_the_statistics_says_what_became_of_them() -> None:
         await runtime.background(turns(1))
         await turns(2)
         assert "background tasks: 0 run, 1 completed" in str(runtime.statistics())
+
+
+@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
+async def test_tasks_that_end_while_they_are_made_are_counted_like_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    if type(loop).__module__.startswith("uvloop"):
+        pytest.skip("uvloop cannot take this task factory")
+    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    contexts = collect_errors()
+
+    async def at_once() -> None:
+        return
+
+    async with Runtime(background_max=1) as runtime:
+        runtime.background(at_once())
+        await turns(3)
+        runtime.background(fail())
+        await turns(3)
+        one = told(runtime)
+        assert (one.spawned, one.completed, one.failed, one.running) == (2, 1, 1, 0)
+        assert len(contexts) == 1
+
+
+async def test_a_task_factory_that_fails_takes_no_place() -> None:
+    loop = asyncio.get_running_loop()
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise LookupError("no task")
+
+    async with Runtime(background_max=1) as runtime:
+        coro = turns()
+        loop.set_task_factory(refuse)
+        with pytest.raises(LookupError):
+            runtime.background(coro)
+        loop.set_task_factory(None)
+        assert is_closed(coro)
+        assert told(runtime).spawned == 0
+        await runtime.background(turns())

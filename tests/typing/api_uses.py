@@ -160,7 +160,8 @@ async def runtime() -> None:
         assert_type(await runtime.map(fetch, ["a", "b"]), list[bytes])
         assert_type(await runtime.map(tokenize, ["a", "b"]), list[list[int]])
         await runtime.warm(tokenize, "a")
-        runtime.background(fetch("url"))
+        assert_type(runtime.background(fetch("url")), asyncio.Task[bytes])
+        assert_type(await runtime.spawn_background(fetch("url"), name="fetch"), asyncio.Task[bytes])
         statistics = runtime.statistics()
         assert_type(statistics, hybridrt.Statistics)
         assert_type(statistics.beta, float | None)
@@ -188,6 +189,21 @@ def plugged_in(loop: asyncio.AbstractEventLoop) -> None:
         assert_type(pool.submit(count, "text"), Future[int])
         assert_type(list(pool.map(count, ["a", "b"])), list[int])
     AdaptiveThreadPoolExecutor(policy="guess")  # type: ignore[arg-type]
+    AdaptiveThreadPoolExecutor(policy="throughput")
+    AdaptiveThreadPoolExecutor(policy=Constant())
+
+
+class Constant(hybridrt.Policy):
+    """A policy of one size, asked ten times a second."""
+
+    interval = 0.1
+
+    def decide(
+        self, limits: hybridrt.Limits, state: hybridrt.State, window: hybridrt.Window
+    ) -> hybridrt.State:
+        """Return the same size."""
+        assert_type(window.moved, float | None)
+        return hybridrt.State(workers=4, reason=hybridrt.Reason.HOLD)
 
 
 def watch(event: CallEvent) -> None:
