@@ -34,7 +34,7 @@ WAYS = {
     "in_place": "the same, read where it lies",
     "process_pool": "stdlib `ProcessPoolExecutor`",
     "interpreter": "our wire, to a sub-interpreter with its own thread",
-    "entering": "a sub-interpreter entered for the call, `Interpreter.call`",
+    "entering": "a sub-interpreter entered for the call, `GovernedBudget.call`",
 }
 _INTERPRETERS = ("interpreter", "entering")
 SIZES = {"1 kB": 1 << 10, "64 kB": 1 << 16, "1 MB": 1 << 20, "8 MB": 1 << 23}

@@ -119,7 +119,7 @@ def select(candidates: Sequence[Candidate], only: Sequence[str]) -> tuple[list[C
 
 
 def importable(module: str) -> bool:
-    """Tell whether a module is there, in the checkout (where the children run) or installed."""
+    """Return True if a module is there, in the checkout (where the children run) or installed."""
     return util.find_spec(module) is not None
 
 

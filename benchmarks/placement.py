@@ -64,7 +64,7 @@ class Row:
 
     @property
     def is_near(self) -> bool:
-        """Tell whether the choice is allowed, and the cheapest or nearly so."""
+        """Return True if the choice is allowed, and the cheapest or nearly so."""
         return self.regret <= NEAR and _may_choose(self.chosen, self.us)
 
     def to_dict(self) -> dict[str, object]:

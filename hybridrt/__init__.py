@@ -83,7 +83,7 @@ Timeouts
     beside a running call they take effect as said there.
 Exceptions
     Arrive as they were raised, `SystemExit` included; `StopIteration` as the cause of a `RuntimeError`
-    where an event loop is in between. An error that nobody waits for any more is logged.
+    where an event loop is in between. An error that no caller waits for any more is logged.
 Switch interval
     While a call computes under a GIL, the interpreter's switch interval (`sys.setswitchinterval`, 5 ms
     in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or
@@ -91,7 +91,7 @@ Switch interval
     long as the loop keeps `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with
     four 1 ms, whatever the loop says, because a shorter one would cost them a tenth of their work.
     It is put back when nothing has computed for 50 ms, at close, and in a forked child. A value that
-    somebody else sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
+    other code sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
     whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
 anyio's threads
     `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
@@ -133,7 +133,7 @@ Shutdown
 Interpreter exit
     Pending calls finish first, except those that a runtime left behind, and get their threads as before;
     new ones are refused. Python 3.12.0 to 3.12.2 start no threads by then: the calls share those there are,
-    the main thread among them. A call that nobody can run any more is named in the log.
+    the main thread among them. A call that no thread can run any more is named in the log.
 Fork
     The child starts with an empty queue and without threads, and may use the executor at once. Calls
     of the parent do not run there.
@@ -158,14 +158,14 @@ from hybridrt.errors import (
     RuntimeClosedError,
     WorkerLostError,
 )
-from hybridrt.explaining import explain
+from hybridrt.executor.executor import AdaptiveThreadPoolExecutor
+from hybridrt.explanation import explain
 from hybridrt.offload import Offloaded, offload
 from hybridrt.pipeline.stage import Stage, stage
 from hybridrt.pipeline.values import PipeStatistics, SkippedItem, StageStatistics
 from hybridrt.placements import Explanation, PlacementReason, PlacementStatistics, SizePlacement
-from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
+from hybridrt.pool.current_call import blocking, check_cancelled
 from hybridrt.pool.hooks import Hooks
-from hybridrt.pool.inside import blocking, check_cancelled
 from hybridrt.runner import run
 from hybridrt.runtime import Runtime, install
 from hybridrt.statistics import Statistics

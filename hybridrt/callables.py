@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any, Literal
 
-from hybridrt.observe.naming import unwrap
+from hybridrt.observe.function_name import unwrap
 
 __all__ = [
     "CLASSMETHOD_HIDES",
@@ -29,7 +29,7 @@ CLASSMETHOD_HIDES = sys.version_info >= (3, 13)
 
 
 def is_below_classmethod(offloaded: Any) -> bool:
-    """Tell whether a class of a module has the function as a class method; others are not found."""
+    """Return True if a class of a module has the function as a class method; others are not found."""
     *path, name = getattr(offloaded, "__qualname__", "").split(".")
     owner: Any = sys.modules.get(offloaded.__module__) if path else None
     for part in path:
@@ -49,7 +49,7 @@ _SPECIAL = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERA
 
 
 def _is_plain(fn: Any) -> bool:
-    """Tell of most functions that they just return, in a fraction of the time that `inspect` takes."""
+    """Return True for most functions that just return, in a fraction of the time that `inspect` takes."""
     if type(fn) is MethodType:
         fn = fn.__func__
     if type(fn) is FunctionType:

@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overloa
 from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import check_function, is_generator_function, peel
 from hybridrt.deadline import current_scope, scopes
-from hybridrt.loop.port import Port, make_call
-from hybridrt.observe.naming import function_name
+from hybridrt.loop.binding import LoopBinding, make_call
+from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import IN_PLACE, Options, make_options
 from hybridrt.streams.offloaded import OffloadedGenerator
@@ -95,7 +95,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     Use it for parsing, tokenising, embedding, scoring, serialising, and blocking calls. Without `pure`
     they run in threads: do not use that for functions of a few microseconds (one hand-over costs some 25
     to 150 us when made alone), and do not expect it to help against a single C call that holds the GIL
-    (`json.loads` of megabytes), for whose length the loop stands still whatever thread it runs in.
+    (`json.loads` of megabytes): the loop stands still until it ends, in whatever thread it runs.
 
     A `pure` function runs on the loop while its calls with inputs of that size take less than 100 us, in
     an isolate (another process, or a sub-interpreter) once that is measured to cost less than a thread,
@@ -182,7 +182,7 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
 
 
 def submit(
-    port: Port, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    loop_binding: LoopBinding, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Awaitable[Any]:
     """Run one call of a function that is not offloaded, without options, and return what to await.
 
@@ -191,16 +191,16 @@ def submit(
     """
     if IN_PLACE == "inline" or (scopes.ever_used and current_scope.get() is not None):
         offloaded: Offloaded[..., Any] = offload(fn)
-        return offloaded.run_on(port, args, kwargs)
+        return offloaded.run_on(loop_binding, args, kwargs)
     fn, _ = peel(fn)
     check_function(fn)
-    call = make_call(port, fn, port.pool.profiles.of(fn), args, kwargs)
+    call = make_call(loop_binding, fn, loop_binding.pool.profiles.of(fn), args, kwargs)
     call.go()
     return call
 
 
 def is_async(fn: Any) -> bool:
-    """Tell whether calling `fn` gives something to await."""
+    """Return True if calling `fn` gives something to await."""
     return (
         isinstance(fn, Offloaded)
         or inspect.iscoroutinefunction(fn)

@@ -13,17 +13,17 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 from hybridrt.callables import CLASSMETHOD_HIDES, Binding, is_below_classmethod, mark_as_coroutine_function
 from hybridrt.deadline import Bound, current_scope, scopes
 from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
+from hybridrt.loop.binding import LoopBinding, current_binding, known_binding, make_call
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.first_calls import Held
 from hybridrt.loop.inline import HANDLING_NS
-from hybridrt.loop.nesting import NestingWatch, note_holder, refuse_nesting, watch_nesting
-from hybridrt.loop.placing import Elsewhere, Placing, Spot
-from hybridrt.loop.port import Port, current_port, known_port, make_call
+from hybridrt.loop.lane_deadlock import NestingWatch, note_holder, refuse_nesting, watch_nesting
+from hybridrt.loop.router import NotInline, Router, SizeClass
+from hybridrt.observe.function_name import function_name
 from hybridrt.observe.functions import Profile
-from hybridrt.observe.naming import function_name
 from hybridrt.observe.placement import measure
 from hybridrt.options import Options, make_options, place, placed_alike
-from hybridrt.pool.gates import Gate, lane_gate
+from hybridrt.pool.limiters import Limiter, lane_limiter
 from hybridrt.pool.state import Pool
 
 __all__ = ["Offloaded"]
@@ -37,9 +37,9 @@ S = TypeVar("S")
 @cache
 def _isolated() -> ModuleType:
     """Return the module of calls in isolates; it loads what starts processes, which few programs need."""
-    from hybridrt.loop import isolated
+    from hybridrt.loop import isolated_call as isolated_call_module
 
-    return isolated
+    return isolated_call_module
 
 
 class _Signature:
@@ -73,8 +73,8 @@ class Offloaded(Generic[P, R]):
         *,
         binding: Binding = "object",
         head: tuple[Any, ...] = (),
-        limiter: Gate[Any] | None = None,
-        placing: Placing | None = None,
+        limiter: Limiter[Any] | None = None,
+        router: Router | None = None,
     ) -> None:
         if attributes := getattr(fn, "__dict__", None):
             # Before ours, which they must not replace. Asking for `__dict__` keeps 3.11 from specialising
@@ -87,24 +87,24 @@ class Offloaded(Generic[P, R]):
         self._binding = binding
         self._options = options
         self._special = options.special
-        self._placing = place(fn, options) if placing is None else placing
+        self._router = place(fn, options) if router is None else router
         self._head = head
         self._profile: Profile | None = None
         self._limiter = limiter
         if limiter is None and options.limit is not None:
-            self._limiter = Gate(options.limit, getattr(fn, "__qualname__", repr(fn)))
+            self._limiter = Limiter(options.limit, getattr(fn, "__qualname__", repr(fn)))
         mark_as_coroutine_function(self)
 
     async def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function where it is cheapest, and return what it returns."""
-        if self._placing is not None:
-            port = known_port(_get_running_loop()) or current_port()
+        if self._router is not None:
+            loop_binding = known_binding(_get_running_loop()) or current_binding()
             placed = self._head + args if self._head else args
-            value = self._placing.run_inline(port, placed, kwargs)
-            if type(value) is Elsewhere:
-                value = await self._run_placed(port, placed, kwargs, value)
+            value = self._router.run_inline(loop_binding, placed, kwargs)
+            if type(value) is NotInline:
+                value = await self._run_placed(loop_binding, placed, kwargs, value)
             return value  # type: ignore[no-any-return]
-        call = self._make(current_port(), self._head + args if self._head else args, kwargs)
+        call = self._make(current_binding(), self._head + args if self._head else args, kwargs)
         try:
             return await self._run(call)  # type: ignore[no-any-return]
         finally:
@@ -121,9 +121,9 @@ class Offloaded(Generic[P, R]):
         limiter = None if "limit" in changes else self._limiter
         chosen = make_options(replace, self._options, changes)
         self._check_kind(chosen)
-        placing = self._placing if placed_alike(chosen, self._options) else None
+        router = self._router if placed_alike(chosen, self._options) else None
         return type(self)(
-            self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, placing=placing
+            self._fn, chosen, binding=self._binding, head=self._head, limiter=limiter, router=router
         )
 
     def _check_kind(self, chosen: Options) -> None:
@@ -175,7 +175,7 @@ class Offloaded(Generic[P, R]):
         return bound
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether it is the same function of the same object with the same options, as of methods."""
+        """Return True if it is the same function of the same object with the same options, as of methods."""
         if not (isinstance(other, Offloaded) and self._head and other._head):
             return self is other
         alike = self._fn is other._fn and self._options is other._options
@@ -194,75 +194,82 @@ class Offloaded(Generic[P, R]):
             return getattr, (self._head[0], self._fn.__name__)
         return self._fn.__qualname__
 
-    async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's port."""
         args = self._head + args
-        if self._placing is None:
-            return await self._run(self._make(port, args, kwargs))
-        value = self._placing.run_inline(port, args, kwargs)
-        if type(value) is Elsewhere:
-            value = await self._run_placed(port, args, kwargs, value)
+        if self._router is None:
+            return await self._run(self._make(loop_binding, args, kwargs))
+        value = self._router.run_inline(loop_binding, args, kwargs)
+        if type(value) is NotInline:
+            value = await self._run_placed(loop_binding, args, kwargs, value)
         return value
 
     async def _run_placed(
-        self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any], now: Elsewhere
+        self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any], now: NotInline
     ) -> Any:
         """Run a call that may not run on the loop now: in its next turn, in an isolate or in a thread."""
-        placing = self._placing
-        assert placing is not None
+        router = self._router
+        assert router is not None
         if now.room_ns and not self._special:
-            await port.turn.wait(now.room_ns)
-            value = placing.run_inline(port, args, kwargs, HANDLING_NS - now.room_ns)
-            if type(value) is not Elsewhere:
+            await loop_binding.turn.wait(now.room_ns)
+            value = router.run_inline(loop_binding, args, kwargs, HANDLING_NS - now.room_ns)
+            if type(value) is not NotInline:
                 return value
-        size = measure(args, kwargs) if placing.forced is None else None
-        waits_since = begun = port.loop.time() if self._special else None
-        spot = placing.spot(size)
-        has_place = not placing.is_decided(spot) and self._may_be_held(port)
-        if has_place and (held := self._enter(placing, port, spot)) is not None:
+        size = measure(args, kwargs) if router.forced is None else None
+        waits_since = begun = loop_binding.loop.time() if self._special else None
+        size_class = router.size_class(size)
+        has_place = not router.is_decided(size_class) and self._may_be_held(loop_binding)
+        if has_place and (held := self._enter(router, loop_binding, size_class)) is not None:
             has_place = await held.wait(begun, self._options.timeout, self._options.queue_timeout)
-            if not has_place and type(value := placing.run_inline(port, args, kwargs)) is not Elsewhere:
+            if (
+                not has_place
+                and type(value := router.run_inline(loop_binding, args, kwargs)) is not NotInline
+            ):
                 return value
         try:
-            if placing.choose(spot) == "isolate":
+            if router.choose(size_class) == "isolate":
                 try:
-                    note = partial(placing.crossed, spot, size, port, self._own_profile(port.pool))
+                    note = partial(
+                        router.crossed, size_class, size, loop_binding, self._own_profile(loop_binding.pool)
+                    )
                     make, isolation = _isolated().isolated_call, self._options.isolation
-                    spills = placing.forced is None
+                    spills = router.forced is None
                     return await self._run(
-                        make(port, self._fn, args, kwargs, isolation, note, spills=spills), begun, begun
+                        make(loop_binding, self._fn, args, kwargs, isolation, note, spills=spills),
+                        begun,
+                        begun,
                     )
                 except NotPortableError as error:
-                    if placing.forced is not None:
+                    if router.forced is not None:
                         raise
-                    placing.stay(error)
+                    router.stay(error)
                     waits_since = None
                 except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
-                    if placing.forced is not None or error.started:
+                    if router.forced is not None or error.started:
                         raise  # else the next call tries again: what was lacking may come back
-            call = self._make(port, args, kwargs)
-            call.fn = partial(placing.work, spot, size, port, call.profile)
+            call = self._make(loop_binding, args, kwargs)
+            call.fn = partial(router.work, size_class, size, loop_binding, call.profile)
             try:
                 return await self._run(call, begun, waits_since)
             finally:
                 del call
         finally:
             try:
-                if placing.wants_isolates:
-                    _isolated().warm_up(port, placing, self._options.isolation)
+                if router.wants_isolates:
+                    _isolated().warm_up(loop_binding, router, self._options.isolation)
             finally:
                 if has_place:
-                    placing.first.leave()
+                    router.first.leave()
 
-    def _may_be_held(self, port: Port) -> bool:
+    def _may_be_held(self, loop_binding: LoopBinding) -> bool:
         """Return True if first calls may have to wait; in a lane no others run beside them anyway."""
-        usual = port.pool.measures and port.pool.refusal is None and not port.at_once
+        usual = loop_binding.pool.measures and loop_binding.pool.refusal is None and not loop_binding.at_once
         return usual and self._options.lane is None
 
-    def _enter(self, placing: Placing, port: Port, spot: Spot) -> Held | None:
+    def _enter(self, router: Router, loop_binding: LoopBinding, size_class: SizeClass) -> Held | None:
         """Let a first call go on, or return what it is to wait for."""
-        is_decided = partial(placing.is_decided, spot)
-        return placing.first.enter(port.held, self._own_profile(port.pool), is_decided)
+        is_decided = partial(router.is_decided, size_class)
+        return router.first.enter(loop_binding.held, self._own_profile(loop_binding.pool), is_decided)
 
     def _run(
         self, call: LoopCall, begun: float | None = None, waits_since: float | None = None
@@ -279,8 +286,8 @@ class Offloaded(Generic[P, R]):
         call.go()
         return call
 
-    def _make(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
-        return make_call(port, self._fn, self._own_profile(port.pool), args, kwargs)
+    def _make(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
+        return make_call(loop_binding, self._fn, self._own_profile(loop_binding.pool), args, kwargs)
 
     def _own_profile(self, pool: Pool) -> Profile:
         profile = self._profile
@@ -313,7 +320,7 @@ class Offloaded(Generic[P, R]):
         now = loop.time()
         lane = self._lane()
         own = (self._limiter, lane)
-        call.gates = tuple(gate for gate in own if gate is not None) + call.gates
+        call.limiters = tuple(limiter for limiter in own if limiter is not None) + call.limiters
         if lane is not None:
             note_holder(call, lane)
         call.abandon_on_cancel = options.abandon_on_cancel
@@ -330,10 +337,10 @@ class Offloaded(Generic[P, R]):
             timers.append(loop.call_later(left, call.expire_in_queue, options.queue_timeout))
         return timers
 
-    def _lane(self) -> Gate[Any] | None:
-        """Return the gate of the lane, unless the calling thread holds it."""
+    def _lane(self) -> Limiter[Any] | None:
+        """Return the limiter of the lane, unless the calling thread holds it."""
         if self._options.lane is None:
             return None
-        gate = lane_gate(self._options.lane)
-        refuse_nesting(gate, function_name(self._fn))
-        return gate
+        limiter = lane_limiter(self._options.lane)
+        refuse_nesting(limiter, function_name(self._fn))
+        return limiter

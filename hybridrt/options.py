@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
-from hybridrt.loop.placing import Placing
+from hybridrt.loop.router import Router
 from hybridrt.placements import Placement, PlacementReason
 from hybridrt.values import Isolation, Where
 
@@ -107,13 +107,13 @@ class Options:
 
     @property
     def allow_loop(self) -> bool:
-        """Tell whether nothing is asked for that only a queue or a thread can give."""
+        """Return True if nothing is asked for that only a queue or a thread can give."""
         # A timeout of 0 takes only what is there already; a call on the loop is over before it is looked at.
         return self.limit is None and self.lane is None and self.timeout != 0
 
     @property
     def special(self) -> bool:
-        """Tell whether anything beyond the plain path is asked for."""
+        """Return True if anything beyond the plain path is asked for."""
         return (
             self.timeout is not None
             or self.queue_timeout is not None
@@ -142,17 +142,17 @@ def first_place(options: Options) -> tuple[Placement, PlacementReason]:
     return "thread", PlacementReason.LEARNING if options.pure else PlacementReason.NOT_PURE
 
 
-def place(fn: Callable[..., Any], options: Options) -> Placing | None:
+def place(fn: Callable[..., Any], options: Options) -> Router | None:
     """Return what chooses where the calls of a function run; None where all run in threads."""
     where, reason = first_place(options)
     if where == "thread" and reason is not PlacementReason.LEARNING:
         return None
     forced = where if reason is PlacementReason.FORCED else None
-    return Placing(fn, forced=forced, on_loop=options.allow_loop)
+    return Router(fn, forced=forced, on_loop=options.allow_loop)
 
 
 def placed_alike(options: Options, others: Options) -> bool:
-    """Tell whether what was learned with some options holds with others."""
+    """Return True if what was learned with some options holds with others."""
     return _placed_by(options) == _placed_by(others)
 
 

@@ -113,7 +113,7 @@ class _Supervisor(Generic[T]):
 
 
 def _leaves(error: BaseException | None) -> bool:
-    """Tell whether the loop has let the error through already, as it does with `sys.exit`."""
+    """Return True if the loop has let the error through already, as it does with `sys.exit`."""
     return isinstance(error, (SystemExit, KeyboardInterrupt))
 
 

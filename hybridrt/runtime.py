@@ -15,19 +15,19 @@ from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
 from hybridrt.background import BackgroundPolicy, BackgroundTasks, check_coroutine
 from hybridrt.control.window import Policy
-from hybridrt.draining import Draining, keep
+from hybridrt.drain import Draining, keep
 from hybridrt.errors import RuntimeClosedError
+from hybridrt.executor.executor import AdaptiveThreadPoolExecutor
 from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
+from hybridrt.isolates.context import name_variables
+from hybridrt.isolates.setup import make_setup
+from hybridrt.loop.binding import LoopBinding, has_binding, set_binding
+from hybridrt.loop.bounded_map import bounded_map
+from hybridrt.loop.completions import forget_closed
 from hybridrt.loop.interrupts import Interrupts
-from hybridrt.loop.mapping import bounded_map
-from hybridrt.loop.outlet import forget_closed
-from hybridrt.loop.port import Port, has_port, set_port
 from hybridrt.loop.watch import LoopWatch
 from hybridrt.offload import Offloaded, is_async, offload, submit
-from hybridrt.pool.executor import AdaptiveThreadPoolExecutor
 from hybridrt.pool.hooks import Hooks
-from hybridrt.pool.isolates.context import name_variables
-from hybridrt.pool.isolates.setup import make_setup
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.remembered import remembered
 from hybridrt.statistics import Statistics
@@ -170,7 +170,7 @@ class Runtime:
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
         self._anyio: AnyioThreads | None = None
-        self._port: Port | None = None
+        self._loop_binding: LoopBinding | None = None
         self._draining: Draining | None = None
         self._state: Literal["new", "open", "closing", "closed"] = "new"
         self._closed = asyncio.Event()
@@ -206,32 +206,32 @@ class Runtime:
         loop = asyncio.get_running_loop()
         if self._state != "new":
             raise RuntimeError(f"a Runtime serves once, and this one is {self._state}; make a new one")
-        if has_port(loop):
+        if has_binding(loop):
             raise RuntimeError("this event loop has a Runtime already; close it first, or use it")
         self._state = "open"
-        self._port = self._make_port(loop)
-        self._port.setup, self._port.variables = self._setup, self._variables
-        self._draining = Draining(self._port)
-        set_port(loop, self._port, abandon_on_cancel=self.abandon_on_cancel)
+        self._loop_binding = self._make_binding(loop)
+        self._loop_binding.setup, self._loop_binding.variables = self._setup, self._variables
+        self._draining = Draining(self._loop_binding)
+        set_binding(loop, self._loop_binding, abandon_on_cancel=self.abandon_on_cancel)
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
         if not self.govern_native:
-            self._port.pool.interpreter.native_limits.refuse()
-        if self.govern_anyio and not self._port.at_once:
-            self._anyio = AnyioThreads(self._port)
+            self._loop_binding.pool.budget.native_limits.refuse()
+        if self.govern_anyio and not self._loop_binding.at_once:
+            self._anyio = AnyioThreads(self._loop_binding)
             self._anyio.open()
         self._watch = LoopWatch(
             loop,
-            self._port.pool,
+            self._loop_binding.pool,
             target=self.loop_delay_target,
             shield=self.shield,
             listener=self._anyio,
         )
         self._watch.start()
 
-    def _make_port(self, loop: asyncio.AbstractEventLoop) -> Port:
-        return Port(loop, self.executor)
+    def _make_binding(self, loop: asyncio.AbstractEventLoop) -> LoopBinding:
+        return LoopBinding(loop, self.executor)
 
     async def aclose(self) -> None:
         """Close by the deadline. Closing twice is fine; the second waits for the first to be done.
@@ -262,8 +262,8 @@ class Runtime:
                 self._uninstall()
                 self._state = "closed"
                 self._closed.set()
-        if remembered.path is not None and self._port is not None:
-            await keep(remembered, self._port, last=not _runtimes)
+        if remembered.path is not None and self._loop_binding is not None:
+            await keep(remembered, self._loop_binding, last=not _runtimes)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -279,15 +279,15 @@ class Runtime:
 
     @uninterrupted
     def _uninstall(self) -> None:
-        assert self._port is not None
-        loop = self._port.loop
+        assert self._loop_binding is not None
+        loop = self._loop_binding.loop
         if not self.govern_native:
-            self._port.pool.interpreter.native_limits.allow()
+            self._loop_binding.pool.budget.native_limits.allow()
         if self._watch is not None:
             self._watch.stop()
         if self._anyio is not None:
             self._anyio.close()
-        set_port(loop, None)
+        set_binding(loop, None)
         _runtimes.pop(loop, None)
         if not loop.is_closed():
             loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
@@ -311,10 +311,10 @@ class Runtime:
         Raises:
             RuntimeClosedError: The runtime is not open.
         """
-        port = self._open_port()
+        loop_binding = self._open_binding()
         if isinstance(fn, Offloaded):
-            return await fn.run_on(port, args, kwargs)
-        return await submit(port, fn, args, kwargs)
+            return await fn.run_on(loop_binding, args, kwargs)
+        return await submit(loop_binding, fn, args, kwargs)
 
     async def warm(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> None:
         """Make the first calls of a function now, with these arguments, so that later ones find all ready.
@@ -339,8 +339,8 @@ class Runtime:
             ...         await runtime.warm(len, "abc")
             >>> asyncio.run(main())
         """
-        port = self._open_port()
-        await warm(port, fn if isinstance(fn, Offloaded) else offload(fn), args, kwargs)
+        loop_binding = self._open_binding()
+        await warm(loop_binding, fn if isinstance(fn, Offloaded) else offload(fn), args, kwargs)
 
     @overload
     async def map(
@@ -366,17 +366,17 @@ class Runtime:
             limit: Items in work at once, at least 1.
         """
         check_count("limit", limit, least=1, unit="items at once")
-        port = self._open_port()
+        loop_binding = self._open_binding()
         if isinstance(fn, Offloaded):
-            fn = partial(_apply_on, port, fn)
+            fn = partial(_apply_on, loop_binding, fn)
         elif not is_async(fn):
-            fn = partial(_apply_and_await, port, offload(fn))
+            fn = partial(_apply_and_await, loop_binding, offload(fn))
         return await bounded_map(fn, items, limit)
 
     def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:
         """Run a coroutine beside the request; it is tracked, counted, and drained at close.
 
-        An error that nobody awaits goes to the loop's exception handler, which logs it: the first of each
+        An error that is not awaited goes to the loop's exception handler, which logs it: the first of each
         cause, which is a function and a class of errors. All are counted; see `BackgroundStatistics`.
 
         Args:
@@ -424,11 +424,11 @@ class Runtime:
             anyio=None if self._anyio is None else self._anyio.statistics(),
         )
 
-    def _open_port(self) -> Port:
-        """Return the port; while background tasks drain they may still use it, until the pool refuses."""
-        if self._state not in ("open", "closing") or self._port is None:
+    def _open_binding(self) -> LoopBinding:
+        """Return the binding; while background tasks drain they may still use it, until the pool refuses."""
+        if self._state not in ("open", "closing") or self._loop_binding is None:
             raise self._not_open()
-        return self._port
+        return self._loop_binding
 
     def _check_open(self) -> None:
         if self._state != "open":
@@ -442,7 +442,7 @@ class Runtime:
 def install(**options: Any) -> Runtime:
     """Give the running loop a `Runtime` without a context manager, and return it.
 
-    For loops that somebody else runs, as in a web server's start-up hook. Close it with
+    For loops that other code runs, as in a web server's start-up hook. Close it with
     `await runtime.aclose()`; a loop that ends without that lets the executor's calls end, as it
     would with any default executor.
 
@@ -455,10 +455,10 @@ def install(**options: Any) -> Runtime:
     return runtime
 
 
-async def _apply_on(port: Port, offloaded: Offloaded[..., Any], item: Any) -> Any:
-    return await offloaded.run_on(port, (item,), {})
+async def _apply_on(loop_binding: LoopBinding, offloaded: Offloaded[..., Any], item: Any) -> Any:
+    return await offloaded.run_on(loop_binding, (item,), {})
 
 
-async def _apply_and_await(port: Port, offloaded: Offloaded[..., Any], item: Any) -> Any:
-    value = await offloaded.run_on(port, (item,), {})
+async def _apply_and_await(loop_binding: LoopBinding, offloaded: Offloaded[..., Any], item: Any) -> Any:
+    value = await offloaded.run_on(loop_binding, (item,), {})
     return await value if inspect.isawaitable(value) else value

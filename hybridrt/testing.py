@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextvars import copy_context
 
+from hybridrt.executor.budget import shared
+from hybridrt.loop.binding import LoopBinding, close_private_executor
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.port import Port, close_private_executor
-from hybridrt.pool.closing import closed_error
-from hybridrt.pool.interpreter import shared
 from hybridrt.pool.scheduler import finish_helped
+from hybridrt.pool.shutdown import closed_error
 from hybridrt.pool.state import RUNNING
 from hybridrt.runtime import Runtime
 
@@ -70,8 +70,8 @@ class InlineRuntime(Runtime):
         >>> asyncio.run(test())
     """
 
-    def _make_port(self, loop: asyncio.AbstractEventLoop) -> Port:
-        return Port(loop, self.executor, _InlineCall)
+    def _make_binding(self, loop: asyncio.AbstractEventLoop) -> LoopBinding:
+        return LoopBinding(loop, self.executor, _InlineCall)
 
 
 class _InlineCall(LoopCall):
@@ -79,7 +79,7 @@ class _InlineCall(LoopCall):
 
     def go(self) -> None:
         """Run now."""
-        pool, clock = self.pool, self.pool.interpreter.clock
+        pool, clock = self.pool, self.pool.budget.clock
         pool.hooks.submitted(self, "inline")
         with pool.lock:
             refused = pool.refusal is not None

@@ -68,7 +68,7 @@ class GilClass(StrEnum):
     RELEASES = "releases"
     """Leaves the GIL to others while it computes: zlib, hashing, onnxruntime, most of numpy."""
     COOPERATES = "cooperates"
-    """Python code: gives the GIL away within a switch interval when somebody waits."""
+    """Python code: gives the GIL away within a switch interval when another thread waits."""
     HOLDS = "holds"
     """C code that keeps the GIL until it returns: `json.loads`, pydantic, `tokenizers.encode`. No thread
     and no switch interval protects the loop from it."""
@@ -176,7 +176,7 @@ class RunningCall:
         name: Qualified name of the function.
         age: Seconds since it started.
         cpu: CPU seconds so far; None where threads have no readable CPU clock.
-        abandoned: True when nobody waits for its result any more.
+        abandoned: True when its caller no longer waits for the result.
         thread: Name of its thread; "event loop" of a call in an isolate that no thread waits for.
     """
 
@@ -277,7 +277,7 @@ class ShieldReason(StrEnum):
     UNMEASURED = "unmeasured"
     """The same, and no runtime measures a loop: by the number of computing calls."""
     FOREIGN = "foreign"
-    """Somebody else has changed it: left alone until nothing computes."""
+    """Other code has changed it: left alone until nothing computes."""
     VETO = "veto"
     """A runtime with `shield=False` is open: left alone."""
     FAILED = "failed"

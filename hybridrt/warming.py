@@ -1,4 +1,4 @@
-"""Warm-up: a function's first calls, made before anybody waits for them."""
+"""Warm-up: a function's first calls, made before a caller waits for them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.first_calls import LOOK
-from hybridrt.loop.placing import Placing, Spot
-from hybridrt.loop.port import Port
+from hybridrt.loop.router import Router, SizeClass
 from hybridrt.observe.placement import measure
 from hybridrt.offload import Offloaded
 from hybridrt.options import Options
@@ -21,11 +21,13 @@ _CALLS_MAX = 128
 _UNSETTLED = (PlacementReason.LEARNING, PlacementReason.TRIAL)
 
 
-async def warm(port: Port, fn: Offloaded[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+async def warm(
+    loop_binding: LoopBinding, fn: Offloaded[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
     """Call a function until it is known where its calls with such arguments run, and there.
 
     Args:
-        port: Through which the calls go out.
+        loop_binding: Through which the calls go out.
         fn: The function.
         args: Positional arguments of each call.
         kwargs: Keyword arguments.
@@ -33,36 +35,42 @@ async def warm(port: Port, fn: Offloaded[..., Any], args: tuple[Any, ...], kwarg
     Raises:
         BaseException: What a call raised.
     """
-    calls, placing = 1, fn._placing
-    await fn.run_on(port, args, dict(kwargs))
-    if placing is None or placing.forced in ("inline", "thread"):
+    calls, router = 1, fn._router
+    await fn.run_on(loop_binding, args, dict(kwargs))
+    if router is None or router.forced in ("inline", "thread"):
         return
-    spot = placing.spot(measure(fn._head + args, kwargs) if placing.forced is None else None)
-    while calls < _CALLS_MAX and spot.standing.reason in _UNSETTLED:
-        at_once = await _ready(port, placing, spot, fn._options)
-        await _call_at_once(port, fn, args, kwargs, at_once)
+    size_class = router.size_class(measure(fn._head + args, kwargs) if router.forced is None else None)
+    while calls < _CALLS_MAX and size_class.choice.reason in _UNSETTLED:
+        at_once = await _ready(loop_binding, router, size_class, fn._options)
+        await _call_at_once(loop_binding, fn, args, kwargs, at_once)
         calls += at_once
-    if spot.standing.where == "isolate":
-        await _call_at_once(port, fn, args, kwargs, await _ready(port, placing, spot, fn._options))
+    if size_class.choice.where == "isolate":
+        await _call_at_once(
+            loop_binding, fn, args, kwargs, await _ready(loop_binding, router, size_class, fn._options)
+        )
 
 
-async def _ready(port: Port, placing: Placing, spot: Spot, options: Options) -> int:
+async def _ready(loop_binding: LoopBinding, router: Router, size_class: SizeClass, options: Options) -> int:
     """Have the isolates of a function ready if it is to run there; return how many calls to make at once."""
-    if spot.standing.where != "isolate":
+    if size_class.choice.where != "isolate":
         return 1
-    from hybridrt.loop import isolated  # it loads what starts processes, which few programs need
+    from hybridrt.loop import isolated_call  # it loads what starts processes, which few programs need
 
-    if not placing.warmed:
-        isolated.warm_up(port, placing, options.isolation)
-    while placing.warming:  # noqa: ASYNC110  # what is awaited happens in other threads
+    if not router.warmed:
+        isolated_call.warm_up(loop_binding, router, options.isolation)
+    while router.warming:  # noqa: ASYNC110  # what is awaited happens in other threads
         await asyncio.sleep(LOOK)
-    at_once = isolated.calls_at_once(port, placing.fn, options.isolation)
+    at_once = isolated_call.calls_at_once(loop_binding, router.fn, options.isolation)
     return at_once if options.limit is None else min(at_once, options.limit)
 
 
 async def _call_at_once(
-    port: Port, fn: Offloaded[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], calls: int
+    loop_binding: LoopBinding,
+    fn: Offloaded[..., Any],
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    calls: int,
 ) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(calls):
-            group.create_task(fn.run_on(port, args, dict(kwargs)))
+            group.create_task(fn.run_on(loop_binding, args, dict(kwargs)))

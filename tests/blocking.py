@@ -14,8 +14,8 @@ from blockbuster import BlockBuster
 _blockbuster = BlockBuster("hybridrt")
 for _name in ("threading.Lock.acquire", "threading.Lock.acquire_lock"):
     # Who calls these on a loop has asked for a wait.
-    _blockbuster.functions[_name].can_block_in("hybridrt/pool/executor.py", "shutdown")
-    _blockbuster.functions[_name].can_block_in("hybridrt/pool/future.py", {"result", "exception"})
+    _blockbuster.functions[_name].can_block_in("hybridrt/executor/executor.py", "shutdown")
+    _blockbuster.functions[_name].can_block_in("hybridrt/executor/future.py", {"result", "exception"})
 
 
 @pytest.fixture(autouse=True)

@@ -96,7 +96,7 @@ async def trace(kind: str) -> Way:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
-    return Way(tuple(step for step in steps if step[0] != "pool/shield.py"))
+    return Way(tuple(step for step in steps if step[0] != "governor/shield.py"))
 
 
 def _print() -> None:

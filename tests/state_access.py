@@ -22,7 +22,7 @@ from typing import NamedTuple
 __all__ = ["ROOT", "SHARED", "Access", "Package", "main"]
 
 ROOT = Path(__file__).parent.parent
-SHARED = ("Call", "Pool", "Worker", "Roster", "SharedBudget", "Profile", "Tally", "Port")
+SHARED = ("Call", "Pool", "Worker", "Roster", "SharedBudget", "Profile", "Tally", "LoopBinding")
 """Classes whose objects many modules share."""
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)

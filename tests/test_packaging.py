@@ -27,6 +27,10 @@ def test_the_package_imports_whatever_it_asks_for() -> None:
 
 def test_the_readme_tells_how_to_install_it_and_names_each_extra_that_a_program_may_want() -> None:
     assert "\npip install hybridrt\n" in README
-    wanted = set(PROJECT["optional-dependencies"]) - {"gateway", "rag", "frameworks"}  # for examples and tests
+    wanted = set(PROJECT["optional-dependencies"]) - {
+        "gateway",
+        "rag",
+        "frameworks",
+    }  # for examples and tests
     assert all(f"`{extra}`" in README for extra in wanted)
     assert set(re.findall(r"hybridrt\[(\w+)\]", README)) <= set(PROJECT["optional-dependencies"])

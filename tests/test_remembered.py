@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from hybridrt import remembered as module
-from hybridrt.loop.placing import Placing
+from hybridrt.loop.router import Router
+from hybridrt.observe.function_name import identify
 from hybridrt.observe.functions import Profile
-from hybridrt.observe.naming import identify
 from hybridrt.observe.profiles import Profiles, _begin
 from hybridrt.placements import PlacementReason
 from hybridrt.remembered import BYTES_MAX, FUNCTIONS_MAX, Remembered, fingerprint, load
@@ -209,33 +209,33 @@ def test_a_profile_that_makes_no_sense_is_ignored(kept: Remembered, caplog: pyte
     assert "is ignored" in caplog.text
 
 
-def learned() -> Placing:
+def learned() -> Router:
     """Return the places of a function that was moved to isolates."""
-    placing = Placing(parse, forced=None, on_loop=True)
-    spot = placing.spot(SIZE)
+    router = Router(parse, forced=None, on_loop=True)
+    size_class = router.size_class(SIZE)
     for _ in range(3):
-        spot.worked(20_000_000, 20_000_000)
-        placing._judge(spot, SIZE, PORT, HOLDS)
-    carry(placing, spot, 20, call_ns=20_000_000, carry_ns=200_000)
-    assert spot.standing.reason is PlacementReason.HOLDS_GIL
-    return placing
+        size_class.worked(20_000_000, 20_000_000)
+        router._judge(size_class, SIZE, PORT, HOLDS)
+    carry(router, size_class, 20, call_ns=20_000_000, carry_ns=200_000)
+    assert size_class.choice.reason is PlacementReason.HOLDS_GIL
+    return router
 
 
 def test_a_function_runs_where_it_did_from_the_first_call_on(kept: Remembered) -> None:
     before = learned()
     before.keep(kept)
-    after = Placing(parse, forced=None, on_loop=True)
+    after = Router(parse, forced=None, on_loop=True)
     after.restore(reloaded(kept))
-    spot = after.spot(SIZE)
-    assert (after.is_decided(spot), after.choose(spot)) == (True, "isolate")
+    size_class = after.size_class(SIZE)
+    assert (after.is_decided(size_class), after.choose(size_class)) == (True, "isolate")
     assert after.statistics().sizes[0].isolate == before.statistics().sizes[0].isolate
 
 
 def test_with_other_options_it_is_learned_anew(kept: Remembered) -> None:
     learned().keep(kept)
-    after = Placing(parse, forced=None, on_loop=False)
+    after = Router(parse, forced=None, on_loop=False)
     after.restore(reloaded(kept))
-    assert not after.is_decided(after.spot(SIZE))
+    assert not after.is_decided(after.size_class(SIZE))
 
 
 @pytest.mark.parametrize("sizes", [[{}], [{"key": "x"}], 5])
@@ -244,9 +244,9 @@ def test_places_that_make_no_sense_are_ignored(
 ) -> None:
     key, name, _ = identify(parse)
     kept.add(name, key, "placement", {"largest": 1, "sizes": sizes})
-    after = Placing(parse, forced=None, on_loop=True)
+    after = Router(parse, forced=None, on_loop=True)
     after.restore(reloaded(kept))
-    assert not after.is_decided(after.spot(SIZE))
+    assert not after.is_decided(after.size_class(SIZE))
     assert "is ignored" in caplog.text
 
 

@@ -13,7 +13,7 @@ OWNERS = frozenset({"pool", "executor", "governor"})
 """Folders of the part that keeps pools, workers and calls."""
 STATE = frozenset({"Pool", "Worker", "Roster", "Call"})
 REQUEST = frozenset(
-    {"abandon_on_cancel", "args", "context", "fn", "gates", "kwargs", "outlet", "pool", "profile"}
+    {"abandon_on_cancel", "args", "context", "fn", "limiters", "kwargs", "completions", "pool", "profile"}
 )
 """What a call is asked to do: written before it is submitted, by what asks for it."""
 MAKERS = frozenset({"make_call", "submit"})

@@ -16,11 +16,11 @@ from typing import Any
 
 from benchmarks.children.functions import length
 from benchmarks.children.protocol import serve
-from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.packing import pack
-from hybridrt.pool.isolates.process import WorkerProcess
-from hybridrt.pool.isolates.reference import refer
-from hybridrt.pool.isolates.subinterpreter import SubInterpreter
+from hybridrt.isolates.isolate import Isolate
+from hybridrt.isolates.packing import pack
+from hybridrt.isolates.process import WorkerProcess
+from hybridrt.isolates.reference import refer
+from hybridrt.isolates.subinterpreter import SubInterpreter
 
 __all__ = ["WAYS", "measure"]
 

@@ -20,7 +20,7 @@ import time
 import hybridrt
 from benchmarks.children.protocol import run_on
 from hybridrt import Runtime, offload
-from hybridrt.pool.interpreter import shared
+from hybridrt.executor.budget import shared
 
 __all__: list[str] = []
 

@@ -84,8 +84,8 @@ class _Switch:
         if not on:
             # The clocks stand still instead of reading zero, which would look like calls queued for
             # ages and start overdrafts.
-            crew = self._pool.crew
-            crew.wall_ns = crew.cpu_ns = crew.queue_ns = repeat(time.perf_counter_ns()).__next__
+            roster = self._pool.roster
+            roster.wall_ns = roster.cpu_ns = roster.queue_ns = repeat(time.perf_counter_ns()).__next__
 
     def _count(self) -> None:
         calls = sum(function.calls for function in self._executor.statistics().functions)

@@ -73,13 +73,13 @@ class WatchedFunction(Offloaded[P, R]):
             binding=offloaded._binding,
             head=offloaded._head,
             limiter=offloaded._limiter,
-            placing=offloaded._placing,
+            router=offloaded._router,
         )
 
     def _run(self, call: LoopCall, *since: Any) -> Any:
         tries = _tries.get()
         if tries is not None:
-            times = _Times(call, "isolate" if call.elsewhere else "thread", time.perf_counter_ns())
+            times = _Times(call, "isolate" if call.isolated else "thread", time.perf_counter_ns())
             tries.append(times)
             assert call.fn is not None
             call.fn = partial(_note_times, times, call.fn)
@@ -92,8 +92,10 @@ def _note_times(times: _Times, fn: Callable[..., Any], /, *args: Any, **kwargs: 
     try:
         return fn(*args, **kwargs)
     finally:
-        carrier = getattr(times.call, "carrier", None)  # of an isolated call: this thread only waited
-        times.cpu_ns = time.thread_time_ns() - cpu if carrier is None else carrier.cpu_ns
+        remote_invocation = getattr(
+            times.call, "remote_invocation", None
+        )  # of an isolated call: this thread only waited
+        times.cpu_ns = time.thread_time_ns() - cpu if remote_invocation is None else remote_invocation.cpu_ns
         times.ended_ns = time.perf_counter_ns()
         times.call = None  # which keeps what the function returned
 

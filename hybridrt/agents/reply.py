@@ -19,7 +19,7 @@ __all__ = ["Reply", "RequestedCall", "read_reply"]
 Json = dict[str, Any]
 
 _GRACE = 5.0
-"""Seconds that a reply whose end has been said may take to say what it used; nobody measured it."""
+"""Seconds that a reply whose end has been said may take to say what it used; not measured."""
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Lock
 
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.values import BatchStatistics
 
 __all__ = ["BatchFigures", "gain"]
@@ -51,7 +51,7 @@ class BatchFigures:
             waited: Seconds that its items waited for it, in sum.
             failed: It raised.
         """
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             self._batches += 1
             self._items += size
             self._squares += size * size
@@ -63,12 +63,12 @@ class BatchFigures:
 
     def drop(self) -> None:
         """Count an item whose caller left before its batch ended."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             self._dropped += 1
 
     def statistics(self) -> BatchStatistics:
         """Return the public view."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             batches, items = self._batches, self._items
             found = gain(batches, items, self._squares, self._wall, self._weighted)
             return BatchStatistics(

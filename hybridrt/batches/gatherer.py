@@ -107,7 +107,7 @@ class Gatherer:
         return item
 
     def leave(self, item: Item) -> None:
-        """Drop an item that nobody waits for any more."""
+        """Drop an item whose caller has left."""
         if self._waiting.pop(item, item) is not item:
             self._figures.drop()
             self._end_if_idle()

@@ -12,12 +12,12 @@ from hybridrt.batches.figures import BatchFigures
 from hybridrt.batches.gatherer import Gatherer, check_results
 from hybridrt.callables import Binding
 from hybridrt.deadline import current_scope, scopes
-from hybridrt.loop.outlet import forget_closed
-from hybridrt.loop.port import Port, current_port
-from hybridrt.observe.naming import function_name
+from hybridrt.loop.binding import LoopBinding, current_binding
+from hybridrt.loop.completions import forget_closed
+from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import Options
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.limiters import Limiter
 
 __all__ = ["Batched"]
 
@@ -45,7 +45,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         *,
         binding: Binding = "object",
         head: tuple[Any, ...] = (),
-        limiter: Gate[Any] | None = None,
+        limiter: Limiter[Any] | None = None,
         **unused: Any,
     ) -> None:
         one = replace(options, batch=None, batch_wait=None, timeout=None)
@@ -56,7 +56,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
             binding=binding,
             head=head,
             limiter=batches._limiter,
-            placing=batches._placing,
+            router=batches._router,
         )
         self._batches = batches
         self._gatherers: dict[asyncio.AbstractEventLoop, dict[tuple[int, ...], Gatherer]] = {}
@@ -64,7 +64,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
 
     async def __call__(self, item: T, /) -> R:
         """Run the function with this item and those of other callers, and return the result for this one."""
-        return await self._join(current_port(), item)
+        return await self._join(current_binding(), item)
 
     def sync(self, item: T, /) -> R:
         """Call the function here and now, with a list of this item, and return the one result."""
@@ -74,26 +74,26 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         check_results(self._name, 1, results)
         return results[0]  # type: ignore[no-any-return]
 
-    async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's port."""
         if len(args) != 1 or kwargs:
             raise TypeError(
                 f"{self._name} is batched and takes one item, got {len(args)} arguments"
                 f"{' and keywords' if kwargs else ''}; put them into one item"
             )
-        return await self._join(port, args[0])
+        return await self._join(loop_binding, args[0])
 
-    async def run_batch(self, port: Port, items: list[T]) -> Sequence[R]:
+    async def run_batch(self, loop_binding: LoopBinding, items: list[T]) -> Sequence[R]:
         """Run one batch of these items, whatever else is called."""
-        results = await self._batches.run_on(port, (*self._head, items), {})
+        results = await self._batches.run_on(loop_binding, (*self._head, items), {})
         check_results(self._name, len(items), results)
         return results  # type: ignore[no-any-return]
 
-    async def _join(self, port: Port, value: T) -> R:
-        loop, scope = port.loop, current_scope.get() if scopes.ever_used else None
+    async def _join(self, loop_binding: LoopBinding, value: T) -> R:
+        loop, scope = loop_binding.loop, current_scope.get() if scopes.ever_used else None
         if scope is not None:
             scope.check(self._name)
-        gatherer = self._gatherer(port)
+        gatherer = self._gatherer(loop_binding)
         item = gatherer.add(value)
         timers: list[Any] = [] if scope is None else [scope.bound(item)]
         if self._options.timeout is not None:
@@ -106,8 +106,8 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
                 timer.cancel()
             del item  # an error's traceback holds this frame
 
-    def _gatherer(self, port: Port) -> Gatherer:
-        loop, key = port.loop, tuple(map(id, self._head))
+    def _gatherer(self, loop_binding: LoopBinding) -> Gatherer:
+        loop, key = loop_binding.loop, tuple(map(id, self._head))
         here = self._gatherers.get(loop)
         if here is None:
             forget_closed(self._gatherers)
@@ -119,22 +119,22 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
             gatherer = here[key] = Gatherer(
                 loop,
                 self._name,
-                partial(self._hand_over, port),
+                partial(self._hand_over, loop_binding),
                 size=options.batch,
                 wait=options.batch_wait,
                 most=options.limit or 1,
-                figures=self._figures(port),
+                figures=self._figures(loop_binding),
                 on_idle=partial(here.pop, key, None),
             )
         return gatherer
 
-    def _hand_over(self, port: Port, items: list[T]) -> Any:
-        return self._batches.run_on(port, (*self._head, items), {})
+    def _hand_over(self, loop_binding: LoopBinding, items: list[T]) -> Any:
+        return self._batches.run_on(loop_binding, (*self._head, items), {})
 
-    def _figures(self, port: Port) -> BatchFigures:
-        name = port.pool.profiles.of(self._fn).name
-        figures = port.pool.batched.get(name)
+    def _figures(self, loop_binding: LoopBinding) -> BatchFigures:
+        name = loop_binding.pool.profiles.of(self._fn).name
+        figures = loop_binding.pool.batched.get(name)
         if not isinstance(figures, BatchFigures):
-            figures = port.pool.batched.setdefault(name, BatchFigures())
+            figures = loop_binding.pool.batched.setdefault(name, BatchFigures())
         assert isinstance(figures, BatchFigures)
         return figures

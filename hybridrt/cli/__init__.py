@@ -11,12 +11,12 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from hybridrt.cli import trying
-from hybridrt.cli.naming import UsageError
+from hybridrt.cli import trial
+from hybridrt.cli.target import UsageError
 
 __all__ = ["main"]
 
-_COMMANDS = (trying,)
+_COMMANDS = (trial,)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

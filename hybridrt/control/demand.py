@@ -12,7 +12,7 @@ square-root staffing, and libdispatch (double when all is blocked). The rules, i
    nothing known yet: grow, at once to a size known to be good, else by doubling.
 3. Held back although growth does not seem to pay: try more threads, or fewer, and keep what holds up
    the throughput. What was found stays for seconds, then longer and longer.
-4. Nobody held back: after some seconds the size comes down to the peak of that time, if it is clearly
+4. No call held back: after some seconds the size comes down to the peak of that time, if it is clearly
    lower. If calls seem to hold each other up all the same, fewer are tried as well; the rest then queues.
 
 Throughput is the authority: the service time alone, the profiles' knee and all signals of the GIL only
@@ -25,8 +25,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from hybridrt.control.experiment import begin, is_crowded, judge, try_uncrowding
 from hybridrt.control.knee import DemandState, is_pressed, observe, reopen, staff
-from hybridrt.control.trial import begin, is_crowded, judge, try_uncrowding
 from hybridrt.control.veto import corrected, find_veto
 from hybridrt.control.window import Limits, State, Window
 from hybridrt.values import Reason
@@ -71,7 +71,7 @@ class DemandPolicy:
         return reopen(replace(after, grown_at=grown))
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        """Tell whether windows without calls would change nothing any more."""
+        """Return True if windows without calls would change nothing any more."""
         own = self._own(state)
         return not own.trial and own.workers <= self._rest(limits, own)
 
@@ -162,7 +162,9 @@ def _pause(state: DemandState) -> float:
 
 
 def _is_stalled(limits: Limits, state: DemandState, window: Window) -> bool:
-    """Tell whether calls block, not compute, for longer than their usual time and that of several others."""
+    """Return True if calls block, not compute, for longer than their usual time and that of several
+    others.
+    """
     if window.completed or window.lane_cpu >= 0.3 * limits.capacity:
         return False
     usual = max(2.0 * state.alone, 16.0 * state.quick / state.workers)
@@ -171,7 +173,7 @@ def _is_stalled(limits: Limits, state: DemandState, window: Window) -> bool:
 
 
 def _calls_for_more(state: DemandState) -> bool:
-    """Tell whether the pool has fewer threads than its own throughput would keep busy."""
+    """Return True if the pool has fewer threads than its own throughput would keep busy."""
     if state.knee and state.workers >= state.knee:
         return False
     if not state.alone_at or not state.service:

@@ -5,7 +5,7 @@ after some k of them. A request costs the loop about three such waits (wake up, 
 CPython's 5 ms a loop beside one computing thread answers after 15 ms and more.
 
 - A computing call begins: the shortest interval, at once.
-- One call computes: it stays there. Nobody but the loop takes the GIL from that call, and only when it
+- One call computes: it stays there. Only the loop takes the GIL from that call, and only when it
   has something to do, so a short interval costs next to nothing.
 - Several compute, and hand the GIL round among themselves at every interval, which at 0.1 ms costs them
   an eighth of their work. Or calls come and go so fast that those who start and end them, the
@@ -13,7 +13,7 @@ CPython's 5 ms a loop beside one computing thread answers after 15 ms and more.
   so alone, and little for those who have to wait for each other. Then the interval grows step by step,
   up to what the user had set, while the loop's measured delay keeps the target with room to spare; it
   holds where the delay comes near the target, and falls at once when the target is missed, as far as it
-  can be to blame for that and as the crowd can bear. Where nobody measures a loop, a length at which
+  can be to blame for that and as the crowd can bear. Where no loop is measured, a length at which
   the crowd loses little of its work.
 - Nothing has computed for a moment: the user's own value again.
 """

@@ -1,7 +1,7 @@
 """What the sizing law remembers, and what it learns from a window: throughput, service time, the knee.
 
 Everything rests on Little's law. Calls in service N, throughput X and time in service S obey N = X*S;
-with S0 the service time of a call that nobody holds up, X*S0 threads are busy with calls alone, and
+with S0 the service time of a call that no other call holds up, X*S0 threads are busy with calls alone, and
 more than X*S0 + 2*sqrt(X*S0) threads (square-root staffing) only wait for each other. S0 is never read
 off directly: it is taken from the least contended moments, and believed for good only once a change
 of size has shown that fewer threads do less (`exact`).
@@ -56,7 +56,7 @@ class DemandState(State):
         used: CPU seconds of the lane in it.
         quick: Service time of the latest calls, smoothed over a few windows.
         rate: Calls per second whether or not any were held back, smoothed over a second.
-        alone: Service time S0 of a call that nobody holds up.
+        alone: Service time S0 of a call that no other call holds up.
         alone_at: How many ran when it was seen; 0 while it is a first guess.
         exact: A change of size has confirmed it.
         least: The lowest quick service time, soon after a start too low by as much as calls differ.
@@ -146,7 +146,7 @@ class DemandState(State):
 
     @property
     def readable(self) -> bool:
-        """Tell whether the reading says something about the size."""
+        """Return True if the reading says something about the size."""
         return (self.time >= 0.1 and self.done >= 30) or (self.time >= 1.0 and self.done > 0)
 
 
@@ -156,7 +156,7 @@ def staff(erlangs: float) -> float:
 
 
 def is_pressed(state: State, window: Window) -> bool:
-    """Tell whether calls were held back by the size and by nothing else."""
+    """Return True if calls were held back by the size and by nothing else."""
     return window.queued > 0 and window.running >= state.workers
 
 
@@ -224,7 +224,7 @@ def _hold_peak(state: DemandState, window: Window) -> dict[str, Any]:
 
 
 def _is_used(state: DemandState, window: Window) -> bool:
-    """Tell whether a trial's threads are used: it can be read then, even if they leave nothing queued."""
+    """Return True if a trial's threads are used: it can be read then, even if they leave nothing queued."""
     return state.trial is Trial.MORE and window.busy > state.before
 
 
@@ -265,7 +265,7 @@ def _learn_alone(limits: Limits, state: DemandState, window: Window) -> DemandSt
 
 
 def _is_settled(state: DemandState) -> bool:
-    """Tell whether the latest calls say how long a call takes, and not how long short ones take."""
+    """Return True if the latest calls say how long a call takes, and not how long short ones take."""
     since_start, since_growth = state.clock - state.began_at, state.clock - state.grown_at
     return since_start >= min(4.0 * state.quick, 0.5) and since_growth >= min(2.0 * state.quick, 0.2)
 
@@ -278,6 +278,8 @@ def _note_least(state: DemandState, window: Window) -> DemandState:
 
 
 def _stayed(state: DemandState) -> bool:
-    """Tell whether twice as many threads left the service time as it was: then nobody holds them up."""
+    """Return True if twice as many threads left the service time as it was: then calls do not hold each other
+    up.
+    """
     grown = 0 < 1.8 * state.least_at <= state.workers and state.readable
     return grown and state.service < 1.3 * state.least

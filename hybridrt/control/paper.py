@@ -48,7 +48,7 @@ class PaperPolicy:
         return State(workers=workers, reason=reason, beta=beta, streak=streak)
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        """Tell whether the size has come down to the lower bound."""
+        """Return True if the size has come down to the lower bound."""
         return state.workers == self._bounds(limits).lowest
 
     def _smooth(self, beta: float, window: Window) -> float:

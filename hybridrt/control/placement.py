@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.placements import Placement, PlacementReason
 
-__all__ = ["Evidence", "Machine", "Prices", "Standing", "decide", "price", "wants_isolate"]
+__all__ = ["Choice", "Evidence", "Machine", "Prices", "decide", "price", "wants_isolate"]
 
 ENOUGH = 3
 """Calls measured before a place is judged; the first of them often pays for what the others find warm."""
@@ -32,7 +32,7 @@ STAYS = 0.95
 TRIALS = 6
 """Calls carried before that is judged: some of them pay for starting an isolate and its imports."""
 UNCLASSED, UNCLASSED_NS = 64, 300_000_000
-"""Calls, or CPU time of them, after which a function is tried elsewhere although nobody has seen what it does
+"""Calls, or CPU time of them, after which a function is tried elsewhere although what it does was never seen
 with the GIL,"""
 UNCLASSED_CROWD, UNCLASSED_CROWD_NS = 16, 100_000_000
 """and the same while other calls wait for the verdict. Not measured."""
@@ -125,7 +125,7 @@ class Prices:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class Choice:
     """Where calls of one size run from now on.
 
     Attributes:
@@ -143,7 +143,7 @@ class Standing:
     patience: int = AGAIN
 
 
-def decide(before: Standing, evidence: Evidence, machine: Machine) -> Standing:
+def decide(before: Choice, evidence: Evidence, machine: Machine) -> Choice:
     """Return where calls run next; the first rule that applies gives the reason."""
     prices = price(evidence, machine)
     where, reason = _place(before, evidence, machine, prices)
@@ -152,16 +152,16 @@ def decide(before: Standing, evidence: Evidence, machine: Machine) -> Standing:
     if where != before.where or before.reason in _PASSING:
         patience = AGAIN_FELT if where == "isolate" else AGAIN
         again_at = evidence.calls + patience
-        return Standing(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
+        return Choice(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
     if evidence.calls <= before.again_at:
         return replace(before, reason=reason, prices=prices)
     patience = min(2 * before.patience, AGAIN_MAX)
     again_at = evidence.calls + patience
-    return Standing(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
+    return Choice(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
 
 
 def _place(
-    before: Standing, evidence: Evidence, machine: Machine, prices: Prices
+    before: Choice, evidence: Evidence, machine: Machine, prices: Prices
 ) -> tuple[Placement, PlacementReason]:
     if not _is_known(evidence):
         return "thread", PlacementReason.LEARNING
@@ -178,7 +178,7 @@ def _place(
 
 
 def _weigh(
-    before: Standing, evidence: Evidence, thread: float, isolate: float | None
+    before: Choice, evidence: Evidence, thread: float, isolate: float | None
 ) -> tuple[Placement, PlacementReason]:
     """Choose between a thread and an isolate for a function of which one call at a time computes."""
     if isolate is None or isolate > thread * (STAYS if before.where == "isolate" else WORTH):
@@ -195,15 +195,15 @@ def _may_be_classed(evidence: Evidence) -> bool:
     return evidence.calls < calls and evidence.calls * evidence.cpu_ns < cpu_ns
 
 
-def wants_isolate(standing: Standing, evidence: Evidence) -> bool:
+def wants_isolate(choice: Choice, evidence: Evidence) -> bool:
     """Return True if isolates should be started now: as far as is known calls will run there soon."""
-    if not evidence.portable or evidence.cpu_ns < TELLING_NS or standing.prices.isolate is None:
+    if not evidence.portable or evidence.cpu_ns < TELLING_NS or choice.prices.isolate is None:
         return False
-    if standing.reason is PlacementReason.TRIAL:
+    if choice.reason is PlacementReason.TRIAL:
         return True
-    is_cheaper = standing.prices.isolate <= WORTH * (standing.prices.thread or 0.0)
+    is_cheaper = choice.prices.isolate <= WORTH * (choice.prices.thread or 0.0)
     free = evidence.waits or evidence.parallel
-    return standing.reason is PlacementReason.LEARNING and is_cheaper and not free
+    return choice.reason is PlacementReason.LEARNING and is_cheaper and not free
 
 
 def _is_known(evidence: Evidence) -> bool:

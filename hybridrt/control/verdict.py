@@ -4,7 +4,7 @@ A call that waits gives its permit back and one that computes takes one, so a wr
 a second computing call (too early) or holds back one that could run (too late). A thread that
 waits for the GIL uses no CPU either. Two things tell it apart:
 
-- the observer itself got the GIL promptly, both times: then nobody else was waiting for it;
+- the observer itself got the GIL promptly, both times: then no other thread was waiting for it;
 - the kernel did not put the thread on a core in between: a GIL waiter wakes at least every switch
   interval to ask again.
 
@@ -60,7 +60,7 @@ with two computing calls and the loop, a GIL waiter gets its turn every third.""
 
 
 def is_still(interval: int, cpu: int) -> bool:
-    """Tell whether a CPU clock stood still: less than 2 % of the time, and less than 50 us."""
+    """Return True if a CPU clock stood still: less than 2 % of the time, and less than 50 us."""
     return cpu <= min(50_000, interval // 50)
 
 
@@ -82,7 +82,7 @@ def judge(reading: Reading) -> Verdict:
 
 
 def _never_ran(reading: Reading) -> bool:
-    """Tell whether the kernel left the thread alone for longer than a GIL waiter would sleep."""
+    """Return True if the kernel left the thread alone for longer than a GIL waiter would sleep."""
     return reading.schedule_ins == 0 and reading.still_for >= 2 * reading.switch_interval
 
 

@@ -45,15 +45,15 @@ def _is_full(limits: Limits, state: DemandState, window: Window) -> bool:
 
 
 def outdoes_gil(limits: Limits, state: DemandState) -> bool:
-    """Tell whether the lane has had more CPU time lately than one GIL can give: it computes without it.
+    """Return True if the lane has had more CPU time lately than one GIL can give: it computes without it.
 
-    Of functions that mostly wait nobody sees that in another way: they are looked at while they wait.
+    Functions that mostly wait show it in no other way: they are looked at while they wait.
     """
     return limits.capacity < limits.cores and state.load_peak >= BEYOND * limits.capacity
 
 
 def crowds_gil(limits: Limits, state: DemandState, window: Window) -> bool:
-    """Tell whether the GIL is taken whenever somebody looks, and the functions' profiles say by this lane.
+    """Return True if the GIL is taken at every look, and the functions' profiles say by this lane.
 
     Other processes may have the cores: then the lane fills the GIL without much CPU time.
     """
@@ -64,7 +64,7 @@ def crowds_gil(limits: Limits, state: DemandState, window: Window) -> bool:
 
 
 def is_brief(state: DemandState) -> bool:
-    """Tell whether calls take so little time that waking their threads is a good part of it.
+    """Return True if calls take so little time that waking their threads is a good part of it.
 
     Then more threads do more although the GIL is often taken, and each of them costs little.
     """
@@ -72,7 +72,7 @@ def is_brief(state: DemandState) -> bool:
 
 
 def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:
-    """Tell whether the lane computes without the GIL, so that the cores are its bound."""
+    """Return True if the lane computes without the GIL, so that the cores are its bound."""
     if limits.capacity >= limits.cores:
         return False
     if outdoes_gil(limits, state):
@@ -83,7 +83,7 @@ def _leaves_gil(limits: Limits, state: DemandState, window: Window) -> bool:
 
 
 def _computes(limits: Limits, state: DemandState) -> bool:
-    """Tell whether calls hardly block and there are as many of them as can compute at once."""
+    """Return True if calls hardly block and there are as many of them as can compute at once."""
     beta = corrected(state)
     if not 0.0 <= beta < BETA:
         return False
@@ -94,7 +94,7 @@ def corrected(state: DemandState) -> float:
     """Return the blocking ratio without the wait for the GIL, below 0 where it is not known.
 
     The certified ratio is a lower bound: with short waits it may read 0 for calls that do nothing else.
-    What a call that nobody holds up spends blocked is the other one.
+    The other one is what a call spends blocked that no other call holds up.
     """
     if state.certified < 0.0 or state.raw < 0.0:
         return state.raw

@@ -136,7 +136,7 @@ class Policy(Protocol):
         ...
 
     def at_rest(self, limits: Limits, state: State) -> bool:
-        """Return True if windows without calls would change nothing any more, so that nobody need wake up.
+        """Return True if windows without calls would change nothing any more, so that no thread need wake up.
 
         By default when the size is the first one.
         """

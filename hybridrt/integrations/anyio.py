@@ -35,13 +35,13 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeAlias
 
+from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.outlet import forget_closed
-from hybridrt.loop.port import Port
-from hybridrt.pool.cancelling import withdraw
+from hybridrt.loop.completions import forget_closed
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.state import QUEUED
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.pool.withdraw import withdraw
 from hybridrt.values import AnyioStatistics
 
 __all__ = ["AnyioThreads", "may_govern_anyio"]
@@ -66,11 +66,11 @@ class AnyioThreads:
     Used on the loop's thread alone; `statistics` from any.
 
     Args:
-        port: Where the calls run.
+        loop_binding: Where the calls run.
     """
 
-    def __init__(self, port: Port) -> None:
-        self.port = port
+    def __init__(self, loop_binding: LoopBinding) -> None:
+        self.loop_binding = loop_binding
         self.calls = 0
         self.in_flight = 0
         self._open = False
@@ -78,7 +78,7 @@ class AnyioThreads:
     def open(self) -> None:
         """Take anyio's calls of the loop from now on, and at once if anyio has its backend."""
         forget_closed(_threads)
-        _threads[self.port.loop] = self
+        _threads[self.loop_binding.loop] = self
         self._open = True
         _await_import()
         _look()
@@ -91,7 +91,7 @@ class AnyioThreads:
     def close(self) -> None:
         """Leave anyio's calls to anyio."""
         self._open = False
-        _threads.pop(self.port.loop, None)
+        _threads.pop(self.loop_binding.loop, None)
 
     def statistics(self) -> AnyioStatistics | None:
         """Return what is known; None before the program has loaded anyio's backend."""
@@ -116,7 +116,7 @@ class AnyioThreads:
                 call.abandons, call.scope = abandon_on_cancel, scope
                 outer = scope._parent_scope
                 asked = scope if abandon_on_cancel or outer is None else outer
-                call.fn = partial(_in_worker_thread, names, self.port.loop, asked)
+                call.fn = partial(_in_worker_thread, names, self.loop_binding.loop, asked)
                 self.calls += 1
                 self.in_flight += 1
                 try:
@@ -127,14 +127,14 @@ class AnyioThreads:
                     call.scope = None  # which refers to the task
 
     def _make_call(self, names: Names, func: Callable[..., Any], args: tuple[Any, ...]) -> ScopedCall:
-        port = self.port
-        call = ScopedCall(loop=port.loop)
+        loop_binding = self.loop_binding
+        call = ScopedCall(loop=loop_binding.loop)
         call.state = QUEUED
         call.args, call.kwargs = (func, *args), {}
         call.context = copy_context()
         call.context.run(names.set_async_library, None)
-        call.outlet, call.pool = port.outlet, port.pool
-        call.profile = port.pool.profiles.of(func, args)
+        call.completions, call.pool = loop_binding.completions, loop_binding.pool
+        call.profile = loop_binding.pool.profiles.of(func, args)
         return call
 
 
@@ -284,7 +284,7 @@ def _method(names: Names) -> Callable[..., Any]:
         limiter: Limiter | None = None,
     ) -> Any:
         threads = _threads.get(asyncio.get_running_loop())
-        if threads is None or threads.port.pool.refusal is not None:
+        if threads is None or threads.loop_binding.pool.refusal is not None:
             return await names.run_sync(cls, func, args, abandon_on_cancel, limiter)
         return await threads.run(names, func, args, abandon_on_cancel, limiter)
 

@@ -11,7 +11,7 @@ import logging
 import sys
 from typing import Any
 
-from hybridrt.pool.isolates.context import Propagator, register
+from hybridrt.isolates.context import Propagator, register
 
 __all__: list[str] = []
 

@@ -12,11 +12,11 @@ import logging
 from typing import Any
 
 from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
-from hybridrt.pool.cancelling import abandon, withdraw
-from hybridrt.pool.future import Outlet
+from hybridrt.executor.future import Completions
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.state import DONE, Call
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.pool.withdraw import abandon, withdraw
 
 __all__ = ["LoopCall"]
 
@@ -28,19 +28,29 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     # What every call sets; the rest is rare and lies in the instance's dict.
     __slots__ = (
-        "args", "context", "fn", "kwargs", "outlet", "place", "pool", "profile", "queued_ns", "started_ns",
-        "state", "value",
+        "args",
+        "completions",
+        "context",
+        "fn",
+        "kwargs",
+        "place",
+        "pool",
+        "profile",
+        "queued_ns",
+        "started_ns",
+        "state",
+        "value",
     )  # fmt: skip
 
     quick = True
     patient = True
     abandon_on_cancel: bool | None = None
     cancel_message: Any = None
-    outlet: Outlet
+    completions: Completions
 
     @property
     def when_abandoned(self) -> str:
-        """What is said of the call when nobody waits for it."""
+        """What the error says of a call that its caller has left."""
         return "its thread is abandoned"
 
     def go(self) -> None:
@@ -110,7 +120,7 @@ class LoopCall(Call, asyncio.Future[Any]):
 
     @uninterrupted
     def give_up(self, error: BaseException) -> None:
-        """Nobody will wait for the thread any more: fail now."""
+        """Fail now: the close no longer waits for the thread."""
         abandon(self, type(error).__name__)
         if not self.done():
             self._end_early(error)
@@ -129,22 +139,22 @@ class LoopCall(Call, asyncio.Future[Any]):
     def _is_to_be_abandoned(self) -> bool:
         """Return True if cancelling ends the await while the call runs, as function or runtime say."""
         asked = self.abandon_on_cancel
-        return self.outlet.abandon_on_cancel if asked is None else asked
+        return self.completions.abandon_on_cancel if asked is None else asked
 
     def drop_work(self) -> None:
         """Keep function and arguments: the future lives no longer than the await."""
 
     def deliver(self) -> None:
         """Send the ended call to its loop."""
-        self.outlet.put(self)
+        self.completions.put(self)
 
     def refuse(self, error: BaseException) -> None:
         """Send the call to its loop to fail there."""
         self.error = error
-        self.outlet.put(self)
+        self.completions.put(self)
 
     def drop(self) -> None:
-        """Send the call to its loop to fail there: nobody cancelled the task that awaits it."""
+        """Send the call to its loop to fail there: the task that awaits it was not cancelled."""
         self.refuse(
             RuntimeClosedError(f"the runtime closed before {self.profile.name} started; it never runs")
         )

@@ -1,6 +1,6 @@
 """The first calls of a function: a few run in threads, the others wait for what these show.
 
-A `pure` function whose cost nobody knows yet runs in threads. A crowd of first calls would go there whole,
+A `pure` function whose cost is not known yet runs in threads. A crowd of first calls would go there whole,
 and each of them that holds the GIL keeps the loop from its turn. So only `TRIED` of them run at a time, more
 once they are seen to wait. The others are held on their loops, in order, until the verdict is there.
 
@@ -22,7 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from hybridrt.errors import OffloadTimeoutError
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.values import Kind
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ LOOK = 0.005
 """Seconds between two looks at what is known, beside those at the end of each call. Not measured."""
 PATIENCE = 1.0
 """Seconds for which no call has ended or been let go until one more is: those that run may wait for it, in a
-way that nobody sees. Not measured."""
+way that is not seen. Not measured."""
 
 
 class Held:
@@ -165,7 +165,7 @@ class FirstCalls:
 
     def enter(self, of_loop: HeldCalls, profile: Profile, is_decided: Callable[[], bool]) -> Held | None:
         """Take a place for a call and return None, or hold the call and return what to wait for."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             if len(self._held) >= HELD_MAX or (not self._held and self._has_room(profile)):
                 self.running += 1
                 return None
@@ -176,7 +176,7 @@ class FirstCalls:
 
     def leave(self) -> None:
         """Give a place back: its call has ended."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             self.running -= 1
             self._moved = True
             woken = self._let_go_in_order_locked()
@@ -185,14 +185,14 @@ class FirstCalls:
     def withdraw(self, held: Held) -> None:
         """Take back a call that waits no longer."""
         held.of_loop.discard(held)
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             waited = self._held.pop(held, self) is None
         if not waited and held.has_place:
             self.leave()
 
     def let_go(self, held: Held) -> None:
         """Give a held call a place whatever is known."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             woken = [held] if held in self._held else []
             self._take_out_locked(woken, place=True)
         self._wake(woken)
@@ -203,7 +203,7 @@ class FirstCalls:
         Args:
             now: The time in seconds, by the loop's clock.
         """
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             decided = [held for held in self._held if held.is_decided()]
             self._take_out_locked(decided, place=False)
             woken = decided + self._let_go_in_order_locked()
@@ -218,7 +218,7 @@ class FirstCalls:
     def _has_room(self, profile: Profile) -> bool:
         """Return True if one more call may run: the pool itself bounds those that wait or leave the GIL."""
         known = profile.kind is Kind.WAITING or profile.leaves_gil
-        return known or self.running < max(TRIED, profile.cohort)
+        return known or self.running < max(TRIED, profile.slow_start)
 
     def _let_go_in_order_locked(self) -> list[Held]:
         woken: list[Held] = []

@@ -88,7 +88,9 @@ class Turn:
         self.mark_until_ns = wall_ns + (TURN_NS if self.notice_ns == _NEVER else MARK_NS)
 
     def waits(self) -> int | None:
-        """Return how often the thread has waited since, for the GIL or anything; None where nobody counts."""
+        """Return how often the thread has waited since, for the GIL or anything; None where the platform does
+        not count.
+        """
         count = blocks()
         return None if count is None or self._marked_blocks is None else count - self._marked_blocks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
-from hybridrt.control.placement import AGAIN, Prices, Standing
+from hybridrt.control.placement import AGAIN, Choice, Prices
 from hybridrt.observe.placement import Figures
 from hybridrt.placements import Placement, PlacementReason
 from hybridrt.remembered import Record
@@ -16,21 +16,21 @@ SPOTS_MAX = 32
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL, PlacementReason.FORCED)
 
 
-def spot_record(key: int, figures: Figures, standing: Standing) -> Record | None:
+def spot_record(key: int, figures: Figures, choice: Choice) -> Record | None:
     """Return what is kept of the calls of one size; None if it is not known where they run."""
-    if standing.reason in _PASSING:
+    if choice.reason in _PASSING:
         return None
-    prices = standing.prices
+    prices = choice.prices
     return {
         "key": key,
-        "where": standing.where,
-        "reason": standing.reason,
+        "where": choice.where,
+        "reason": choice.reason,
         "prices": [prices.inline, prices.thread, prices.isolate],
         **figures.to_record(),
     }
 
 
-def standing_of(record: Record, calls: int) -> Standing:
+def standing_of(record: Record, calls: int) -> Choice:
     """Return where calls of a size run, by its record; the other place is tried again as after a choice.
 
     Raises:
@@ -41,4 +41,4 @@ def standing_of(record: Record, calls: int) -> Standing:
         raise ValueError(f"expected a place that was chosen, got {where!r} by {reason}")
     inline, thread, isolate = (None if price is None else float(price) for price in record["prices"])
     prices = Prices(inline=inline, thread=thread, isolate=isolate)
-    return Standing(where=where, reason=reason, prices=prices, again_at=calls + AGAIN)
+    return Choice(where=where, reason=reason, prices=prices, again_at=calls + AGAIN)

@@ -63,15 +63,15 @@ class LoopWatch:
     def start(self) -> None:
         """Begin to measure."""
         self._heartbeat.start()
-        self._pool.interpreter.shield.join(self)
+        self._pool.budget.shield.join(self)
 
     def stop(self) -> None:
         """Measure no more."""
-        self._pool.interpreter.shield.leave(self)
+        self._pool.budget.shield.leave(self)
         self._heartbeat.stop()
 
     def is_over(self) -> bool:
-        """Tell whether the loop was closed, perhaps without its runtime."""
+        """Return True if the loop was closed, perhaps without its runtime."""
         return self._loop.is_closed()
 
     def summary(self) -> LoopDelay | None:
@@ -102,4 +102,4 @@ class LoopWatch:
             self._listener.beat(at, late)
 
     def _is_busy(self) -> bool:
-        return self._pool.is_active() or not self._pool.interpreter.shield.armed
+        return self._pool.is_active() or not self._pool.budget.shield.armed

@@ -1,4 +1,4 @@
-"""CPU use of threads that somebody else owns, asked from outside without giving the GIL away.
+"""CPU use of threads that another library owns, asked from outside without giving the GIL away.
 
 A thread's kernel id gives the id of its CPU clock. That is what `pthread_getcpuclockid` works out
 too, but the kernel answers for an id whose thread is gone with an error, where the C function would

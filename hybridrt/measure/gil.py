@@ -63,7 +63,7 @@ class GilProbe:
         self._due_ns = due_ns
 
     def woke(self, now_ns: int, allowed_ns: int) -> bool:
-        """Tell whether the GIL was free.
+        """Return True if the GIL was free.
 
         Args:
             now_ns: The time, read with the GIL held.

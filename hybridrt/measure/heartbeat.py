@@ -94,7 +94,7 @@ class Heartbeat:
         self._timer = self._loop.call_later(self._current, self._beat)
 
     def _rests(self) -> bool:
-        """Tell whether the loop's thread has done next to nothing since the last time."""
+        """Return True if the loop's thread has done next to nothing since the last time."""
         before, self._used_ns = self._used_ns, time.thread_time_ns()
         return self._used_ns - before < STIRRED_NS
 

@@ -58,7 +58,7 @@ class Memory:
 
 
 def gil_enabled() -> bool:
-    """Tell whether threads of this interpreter share one GIL."""
+    """Return True if threads of this interpreter share one GIL."""
     probe = getattr(sys, "_is_gil_enabled", None)
     return True if probe is None else bool(probe())
 
@@ -172,7 +172,9 @@ def _group_memory(cgroups: Path, own: Path) -> Iterator[tuple[int, int | None]]:
 
 
 def _resident(processes: Iterable[int]) -> int | None:
-    """Return the bytes of memory that processes have; of those that are gone none, None if nobody tells."""
+    """Return the bytes of memory that processes have; 0 for those that are gone; None if the system does not
+    say.
+    """
     resident = None
     for process in processes if HAS_PSUTIL else ():
         with suppress(psutil.Error, OSError):

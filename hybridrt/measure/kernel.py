@@ -1,8 +1,8 @@
 """Read the kernel's small files without giving the GIL away.
 
 Python gives it away for every system call on a file, and where a hundred threads want it, the reader,
-and whoever waits for it, has to get it back after each of the four that reading a file takes. What the
-kernel makes up in memory is there at once.
+and each thread that waits for it, has to get it back after each of the four that reading a file takes. What
+the kernel makes up in memory is there at once.
 """
 
 from __future__ import annotations

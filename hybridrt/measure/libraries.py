@@ -55,7 +55,7 @@ def threaded_libraries() -> tuple[Library, ...]:
 
 
 def _onnx_runtime() -> tuple[Library, ...]:
-    """Return ONNX Runtime if the program has imported it: each session has a pool of its own, which nobody
+    """Return ONNX Runtime if the program has imported it: each session has a pool of its own, which no code
     outside can read, by default of a thread for each core.
     """
     cores = os.cpu_count() or 1

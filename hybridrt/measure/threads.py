@@ -47,7 +47,7 @@ class ThreadProbe:
         return self._schedstat(1)
 
     def is_runnable(self) -> bool | None:
-        """Tell whether the thread runs or waits for a core, rather than for anything else."""
+        """Return True if the thread runs or waits for a core, rather than for anything else."""
         try:
             words = self._read("stat").rpartition(b")")[2].split()
         except MemoryError:

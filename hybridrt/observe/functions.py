@@ -1,7 +1,7 @@
 """Function profiles: what a function costs, and what kind it is.
 
 One profile per code object and executor; see `profiles`. Running sums make the statistics; two
-windows of calls make the kind. Everything is O(1) a call. The interpreter's lock protects it.
+windows of calls make the kind. Everything is O(1) a call. The shared lock protects it.
 
 The blocking part of a call is its wall time less its CPU time, its wait for a core and its wait for
 the GIL. The kernel tells the second of them, and bounds the third: a thread that waits for the GIL
@@ -106,8 +106,8 @@ class Profile:
         "holds", "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
         "owner", "parallel", "parallel_sums", "patience", "prelude", "puzzling",
         "queue_wait_ns",
-        "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unjudged", "wait_mean_ns",
-        "wall_before", "wall_ns", "was_still",
+        "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unclassified",
+        "wait_mean_ns", "wall_before", "wall_ns", "was_still",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
@@ -133,7 +133,7 @@ class Profile:
         self.opening_ns = 0
         """About the CPU time until a call says for the first time that it waits."""
         self.misses = self.gate_at = 0
-        """Permits taken from calls that waited where nobody knew it, less the waits that were seen, and the
+        """Permits taken from calls that waited at an unknown place, less the waits that were seen, and the
         calls after which phases are tried again if there were too many."""
         self.calls = self.failed = 0
         self.wall_ns = self.cpu_ns = self.queue_wait_ns = 0
@@ -152,7 +152,7 @@ class Profile:
         """Windows in a row that gave the same kind."""
         self.corrected = False
         """The calls were asked, so that w0 has neither their waits for the GIL nor those for a core."""
-        self.unjudged = 0
+        self.unclassified = 0
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
         """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
@@ -250,7 +250,7 @@ class Profile:
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
     def _tell_phases(self, cpu_mean: float, wall_mean: float) -> None:
-        """Tell whether the function waits and computes by turns, so that its phases are worth permits."""
+        """Return True if the function waits and computes by turns, so that its phases are worth permits."""
         computes = self.kind is Kind.WAITING and self.cpu_mean_ns >= PHASE_NS
         unseen = wall_mean - cpu_mean >= UNSEEN_NS and 2 * cpu_mean < wall_mean
         self.puzzling = not self.marks and (computes or unseen)
@@ -260,7 +260,7 @@ class Profile:
         self.prelude = self.opens or self.holds
 
     def _misses(self) -> bool:
-        """Tell whether its calls wait where that cannot be told from within, so that permits do harm."""
+        """Return True if its calls wait where that cannot be told from within, so that permits do harm."""
         if self.misses < _MISSES:
             return False
         if self.calls >= self.gate_at:
@@ -316,7 +316,7 @@ class Profile:
         return 0.0
 
     def _is_early(self, cpu_mean: float) -> bool:
-        """Tell whether only one call says that it waits, and nobody saw it do so.
+        """Return True if only one call says that it waits, and no look confirmed it.
 
         It may have been kept from its core by the host, and all others would start at once.
         """
@@ -339,17 +339,17 @@ class Profile:
             self.wait_mean_ns = max(self.wait_mean_ns, trial.wait_ns)
 
     def _waits_by_trial(self) -> bool:
-        """Tell whether nothing but a trial says that it waits."""
+        """Return True if nothing but a trial says that it waits."""
         return self.overlap is not None and self.wait_mean_ns <= self.overlap.wait_ns
 
     @property
     def surely_waits(self) -> bool:
-        """Tell whether its calls are known for good to wait."""
+        """Return True if its calls are known for good to wait."""
         return self.kind is Kind.WAITING and self.settled >= SETTLED
 
     @property
     def sleeps(self) -> bool:
-        """Tell whether they compute next to nothing besides."""
+        """Return True if they compute next to nothing besides."""
         return self.surely_waits and self.cpu_mean_ns < SLEEPS_NS
 
     @property
@@ -364,8 +364,8 @@ class Profile:
         return min(self.wall_mean_ns, self.cpu_mean_ns + self.wait_mean_ns)
 
     @property
-    def cohort(self) -> int:
-        """How many unjudged calls of an unknown function may run at once."""
+    def slow_start(self) -> int:
+        """How many unclassified calls of an unknown function may run at once."""
         return max(1, 2 * self.blocked_calls)
 
     def saw_waiting(self, *, first: bool = True) -> None:
@@ -400,7 +400,9 @@ class Profile:
 
     @property
     def leaves_gil(self) -> bool:
-        """Tell whether several calls at once do more than one: by trial, else by what is seen of the GIL."""
+        """Return True if several calls at once do more than one: by trial, else by what is seen of the
+        GIL.
+        """
         return self.gil.may_release if self.parallel is None else self.parallel >= GAIN
 
     def saw_beside(self, running: int) -> None:
@@ -452,7 +454,7 @@ copy_of: Callable[[Profile], Copied] = attrgetter(
     "wait_mean_ns", "native.drives", "native.native_ns", "native.own_ns", "gil.releases",
     "gil.waiting", "gil.free", "gil.yielded", "gil.held", "gil.longest_hold_ns",
 )  # fmt: skip
-"""Copies a profile in a third of a microsecond, because the interpreter's lock is held."""
+"""Copies a profile in a third of a microsecond, because the shared lock is held."""
 
 
 def summary_of(copied: Copied) -> FunctionStatistics:

@@ -5,7 +5,7 @@ The governor sleeps and wakes (see `measure.gil`). Beside a call that computes t
 - it finds the GIL free, and the call's CPU clock goes on while the governor has the GIL, if the call
   *releases* it;
 - it gets the GIL after about one switch interval, if the call *cooperates*: bytecode asks at every
-  turn of a loop whether somebody waits;
+  turn of a loop whether a thread waits;
 - it waits until a C function returns, if the call *holds* the GIL.
 
 One wake-up proves little, so they are counted, and old ones fade: a function that changes is learned
@@ -37,7 +37,7 @@ _TELLING_INTERVAL_NS = 1_000_000
 
 
 class GilLedger:
-    """The evidence about one function; the interpreter's lock protects it.
+    """The evidence about one function; the shared lock protects it.
 
     Attributes:
         releases: The function leaves the GIL to others while it computes.
@@ -83,12 +83,12 @@ class GilLedger:
 
     @property
     def may_release(self) -> bool:
-        """Tell whether it is worth a try to run several at once; only what was seen free ever is."""
+        """Return True if it is worth a try to run several at once; only what was seen free ever is."""
         return self.free + self.taken >= _ENOUGH and self.free >= _WORTH * (self.free + self.taken)
 
     @property
     def holds(self) -> bool:
-        """Tell whether its calls are known to keep the GIL for long."""
+        """Return True if its calls are known to keep the GIL for long."""
         return self.held + self.yielded >= _ENOUGH and 2 * self.held >= self.yielded
 
     @property

@@ -17,7 +17,7 @@ _SLEEP_NS = 50_000
 
 
 class GilLoad:
-    """Running counts and means; the interpreter's lock protects them.
+    """Running counts and means; the shared lock protects them.
 
     Attributes:
         wakes: Wake-ups so far.

@@ -24,7 +24,7 @@ _WEIGHT = 0.2
 
 
 class NativeLedger:
-    """CPU time seen beside calls of one function; the interpreter's lock protects it.
+    """CPU time seen beside calls of one function; the shared lock protects it.
 
     Attributes:
         native_ns: That of native threads,

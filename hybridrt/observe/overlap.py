@@ -76,7 +76,7 @@ class OverlapTrial:
             self._judge(total)
 
     def has_changed(self, cpu_ns: float) -> bool:
-        """Tell whether the function is another one by now; then the trial's result is forgotten."""
+        """Return True if the function is another one by now; then the trial's result is forgotten."""
         if cpu_ns <= _CHANGED * self._cpu_ns:
             return False
         self.wait_ns = 0

@@ -1,8 +1,8 @@
 """What calls of one function have cost, by the size of their input: on the loop, in a thread, elsewhere.
 
 Sizes come from arguments of exactly a built-in type, because only those tell their length without running
-anybody's code. A call in a worker is measured by its own clocks. Its wall time is inflated by waits for the
-GIL, its CPU time is not; what it blocks by itself is the least that one of the last calls did.
+any code of the user's. A call in a worker is measured by its own clocks. Its wall time is inflated by waits
+for the GIL, its CPU time is not; what it blocks by itself is the least that one of the last calls did.
 
 Nothing here is exact between threads: two loops that run the same function inline may lose a count.
 """
@@ -185,7 +185,7 @@ class Overruns:
         self._calls_before = self._pause = self._suspects = self._suspects_from = 0
 
     def is_one(self, wall_ns: int, cpu_ns: int, waits: int | None, interval_ns: int, calls: int) -> bool:
-        """Tell whether a long call is an overrun, or was kept from the GIL or from a core.
+        """Return True if a long call is an overrun, or was kept from the GIL or from a core.
 
         A thread that wants the GIL waits again after each switch interval, and computes a little each time;
         one that never waits lacks a core at most; one that sleeps, or reads, waits once.
@@ -193,7 +193,7 @@ class Overruns:
         Args:
             wall_ns: How long it took.
             cpu_ns: How long its thread computed.
-            waits: How often that waited for anything; None where nobody counts.
+            waits: How often that waited for anything; None where the platform does not count.
             interval_ns: The switch interval.
             calls: Calls on the loop so far.
         """

@@ -1,6 +1,6 @@
 """The profiles of an executor, one per code object, found by the function that is called.
 
-Their number is bounded. The interpreter's lock protects what is in them, and looking one up takes none.
+Their number is bounded. The shared lock protects what is in them, and looking one up takes none.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Any
 
+from hybridrt.observe.function_name import identify
 from hybridrt.observe.functions import WINDOW, Copied, Profile, copy_of
-from hybridrt.observe.naming import identify
 from hybridrt.observe.remembering import profile_record, restore_profile
 from hybridrt.remembered import Remembered, remembered
 
@@ -37,7 +37,7 @@ class Profiles:
         """Keep what is known, forget what runs, and be protected by `lock` from now on."""
         self.lock = lock
         for profile in self._by_key.values():
-            profile.unjudged = 0
+            profile.unclassified = 0
 
     def of(self, fn: Any, args: tuple[Any, ...] = ()) -> Profile:
         """Return the profile of `fn`, a plain function or anything callable, submitted with `args`."""
@@ -77,7 +77,7 @@ class Profiles:
         return list(self._by_key.values())
 
     def _drop(self) -> None:
-        idle = sorted((p for p in self._by_key.values() if not p.unjudged), key=lambda p: p.calls)
+        idle = sorted((p for p in self._by_key.values() if not p.unclassified), key=lambda p: p.calls)
         for profile in idle[: max(1, self._bound // 4)]:
             del self._by_key[profile.key]
             profile.owner = None

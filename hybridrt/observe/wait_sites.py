@@ -144,7 +144,7 @@ class WaitSites:
 
 
 def _is_standard(function: object) -> bool:
-    """Tell whether a callable is of the standard library."""
+    """Return True if a callable is of the standard library."""
     module = getattr(function, "__module__", None) or type(getattr(function, "__self__", None)).__module__
     return isinstance(module, str) and module.partition(".")[0] in sys.stdlib_module_names
 

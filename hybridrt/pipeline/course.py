@@ -10,7 +10,7 @@ from typing import Any
 
 from anyio import create_memory_object_stream
 
-from hybridrt.loop.port import Port
+from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.pieces import Batch, Chunk, Made, Piece, Single, Streamed
@@ -48,7 +48,7 @@ class StageCourse:
 
     Args:
         stage: What it runs.
-        port: Through which its calls go out.
+        loop_binding: Through which its calls go out.
         into: Its input.
         out: Its output.
         ordered: Results leave in the order of their items.
@@ -59,7 +59,7 @@ class StageCourse:
     def __init__(
         self,
         stage: Stage,
-        port: Port,
+        loop_binding: LoopBinding,
         into: Joint,
         out: Joint,
         *,
@@ -67,7 +67,7 @@ class StageCourse:
         skips: bool,
         on_failure: Callable[[SkippedItem], None],
     ) -> None:
-        self.stage, self.port = stage, port
+        self.stage, self.loop_binding = stage, loop_binding
         self.fn: Any = stage.fn
         self.skips = skips
         self.stopped = False
@@ -120,7 +120,7 @@ class StageCourse:
             return min(WAITING, max(UNKNOWN, ITEMS_MAX // self.most()))
         if kind is Kind.UNKNOWN:
             return UNKNOWN
-        machine = self.port.pool.interpreter
+        machine = self.loop_binding.pool.budget
         at_once = machine.cores if kind is Kind.FREE or not machine.gil else 1
         # Those behind keep the workers busy until the loop has handed over more, which may take it some
         # milliseconds; one long item is enough for that.
@@ -132,7 +132,7 @@ class StageCourse:
 
     def _kind(self) -> Kind:
         fn: Offloaded[..., Any] = self.fn
-        return fn._own_profile(self.port.pool).kind
+        return fn._own_profile(self.loop_binding.pool).kind
 
     def most(self) -> int:
         """Return how many items the next piece takes at most."""

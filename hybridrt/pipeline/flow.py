@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from hybridrt.loop.port import current_port
+from hybridrt.loop.binding import current_binding
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.source import SOURCE, SourceCourse, is_bulk
@@ -52,7 +52,7 @@ class Flow:
 
     def start(self) -> None:
         """Start the stages."""
-        source, stages, port = self._given, self._stages, current_port()
+        source, stages, loop_binding = self._given, self._stages, current_binding()
         self._given = None
         self._begun = time.perf_counter()
         bulk = is_bulk(source)
@@ -60,11 +60,11 @@ class Flow:
             self._joints.append(Joint(bulk=bulk, buffer=stage.buffer))
             bulk = stage.kind in ("chunks", "batches", "generator")
         self._joints.append(Joint(bulk=bulk, buffer=None))
-        self._source = SourceCourse(source, port, self._joints[0])
+        self._source = SourceCourse(source, loop_binding, self._joints[0])
         self._courses = [
             StageCourse(
                 stage,
-                port,
+                loop_binding,
                 into,
                 out,
                 ordered=self._ordered,
@@ -114,7 +114,7 @@ class Flow:
             except asyncio.CancelledError as error:
                 cancelled = error
         if not task.cancelled():
-            task.exception()  # whoever was to hear of it has
+            task.exception()  # its reader has heard of it
         for joint in self._joints:
             joint.close()
         if cancelled is not None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from anyio import create_memory_object_stream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-from hybridrt.loop.port import Port
+from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
 from hybridrt.streams.steps import Steps
@@ -40,7 +40,7 @@ class Course(Protocol):
     stopped: bool
     skips: bool
     fn: Any
-    port: Port
+    loop_binding: LoopBinding
 
     def fail(self, number: int, item: Any, error: Exception) -> None:
         """Note that an item failed; raises the error unless failures are skipped."""
@@ -138,7 +138,7 @@ class Batch(Results):
         """Return the results; where the batch fails, all its items do."""
         begun = time.perf_counter_ns()
         try:
-            return list(await self.course.fn.run_batch(self.course.port, self.items))
+            return list(await self.course.fn.run_batch(self.course.loop_binding, self.items))
         except Exception as error:
             for at, item in enumerate(self.items):
                 self.course.fail(self.first + at, item, error)
@@ -159,7 +159,7 @@ class Chunk(Results):
         if first_place(fn._options)[0] == "inline":
             done.run(plain)
         else:
-            call = fn._make(course.port, (plain,), {})
+            call = fn._make(course.loop_binding, (plain,), {})
             call.fn = done.run
             await fn._run(call)
         course.took(len(done.results) + len(done.failures), done.wall_ns)
@@ -246,7 +246,7 @@ class Streamed:
             await self._steps.aclose()
 
     def _open(self) -> Steps:
-        self._steps = self._course.fn.open_over(self._course.port, self._all)
+        self._steps = self._course.fn.open_over(self._course.loop_binding, self._all)
         return self._steps
 
     def _all(self) -> Iterator[Any]:
@@ -276,7 +276,7 @@ class Made:
         return None
 
     async def drop(self) -> None:
-        """Close what nobody will read."""
+        """Close what will not be read."""
         if self._receive is not None:
             self._receive.close()
 

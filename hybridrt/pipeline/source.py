@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Any
 
-from hybridrt.loop.port import Port
+from hybridrt.loop.binding import LoopBinding
 from hybridrt.offload import offload
 from hybridrt.pipeline.joint import Joint
 from hybridrt.streams.offloaded import OffloadedGenerator
@@ -44,12 +44,12 @@ class SourceCourse:
 
     Args:
         source: What is iterated over.
-        port: Through which its steps go out, if it has any.
+        loop_binding: Through which its steps go out, if it has any.
         out: Takes the items.
     """
 
-    def __init__(self, source: Any, port: Port, out: Joint) -> None:
-        self._source, self._port, self._out = source, port, out
+    def __init__(self, source: Any, loop_binding: LoopBinding, out: Joint) -> None:
+        self._source, self._loop_binding, self._out = source, loop_binding, out
         self.items = 0
         self.ended: float | None = None
 
@@ -85,7 +85,7 @@ class SourceCourse:
     async def _offloaded(self, source: Iterable[Any]) -> None:
         make = (lambda: source) if isinstance(source, Iterator) else (lambda: iter(source))
         generator: OffloadedGenerator[..., Any] = _iterate
-        steps = generator.open_over(self._port, make)
+        steps = generator.open_over(self._loop_binding, make)
         items = steps.producer.items
         try:
             while await steps.more():

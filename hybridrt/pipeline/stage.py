@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from hybridrt.arguments import check_count
 from hybridrt.batches.offloaded import Batched
-from hybridrt.observe.naming import function_name
+from hybridrt.observe.function_name import function_name
 from hybridrt.offload import offload
 from hybridrt.offloaded import Offloaded
 from hybridrt.streams.offloaded import OffloadedGenerator
@@ -97,7 +97,7 @@ def _classify(fn: Any) -> tuple[StageKind, Any]:
         return "generator", fn
     if isinstance(fn, Offloaded):
         # Options are for each call, and so is the place of a pure one: it is called for each item.
-        return ("items" if fn._special or fn._placing is not None else "chunks"), fn
+        return ("items" if fn._special or fn._router is not None else "chunks"), fn
     if any(map(inspect.isasyncgenfunction, (fn, type(fn).__call__))):
         return "async generator", fn
     if any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):

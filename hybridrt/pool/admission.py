@@ -1,7 +1,7 @@
 """Which queued call may start next: first come first served, or by lanes and permits.
 
 An admission holds the queued calls of one pool and chooses among them. It knows nothing of threads.
-The interpreter's lock protects it.
+The shared lock protects it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class LaneAdmission:
     """A lane per kind of function.
 
     Waiting calls start while fewer than `limit` of them run. Short, long and GIL-free calls need a
-    permit of their kind. Calls of a function that nobody knows yet start one by one with a permit,
+    permit of their kind. Calls of a function that is not known yet start one by one with a permit,
     and in doubling cohorts without one as soon as they are seen to wait. A kind is looked up when a
     call is queued, and once more at the head of its lane; within a lane the oldest goes
     first, and of the heads of the short and the unknown lane the older.
@@ -184,11 +184,11 @@ class LaneAdmission:
     def take_like(self, first: Call, most: int) -> list[Call]:
         """Take the short calls of the same function that stand at the head of the lane."""
         lane, profile, taken = self._short, first.profile, list[Call]()
-        if first.permit != SHORT or self._permits.lifted:  # nobody would give the rest of a batch back
+        if first.permit != SHORT or self._permits.lifted:  # the rest of a batch would never be given back
             return taken
         while lane and len(taken) < most:
             call = next(iter(lane))
-            if call.profile is not profile or call.gates or not call.quick:
+            if call.profile is not profile or call.limiters or not call.quick:
                 break
             del lane[call]
             taken.append(call)
@@ -227,7 +227,7 @@ class LaneAdmission:
         self._beyond_ns[still.lane] = now_ns
 
     def lacks_permit(self) -> bool:
-        """Tell whether a queued call needs a permit."""
+        """Return True if a queued call needs a permit."""
         return bool(self._short or self._long or self._free) or any(self._unknown.values())
 
     def governed(self) -> int:
@@ -275,8 +275,8 @@ class LaneAdmission:
             moves = self._started[_UNKNOWN] or _head(unknown) is self._oldest_unknown()
             call = self._start(_pop(unknown), permit, _UNKNOWN)
             self._started[_UNKNOWN] = moves
-            call.unjudged = True
-            call.profile.unjudged += 1
+            call.unclassified = True
+            call.profile.unclassified += 1
             return call
         return self._start(_pop(short), SHORT, SHORT) if short is not None else None
 
@@ -287,7 +287,7 @@ class LaneAdmission:
         """Return the lane of the first unknown function that may start one more, and its permit."""
         room = self._permits.has_room_for_unknown()
         for profile, lane in self._unknown.items():
-            if not lane or (profile.unjudged >= profile.cohort and not self._permits.lifted):
+            if not lane or (profile.unclassified >= profile.slow_start and not self._permits.lifted):
                 continue
             if profile.blocked_calls and not profile.computed_calls:
                 if room_to_wait:

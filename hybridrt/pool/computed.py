@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.state import Pool
 
@@ -57,8 +57,8 @@ class Computed:
     def _running_ns(self, most_ns: int) -> dict[Profile, int]:
         """Return what calls that run have computed, as far as they have a permit to."""
         computed: dict[Profile, int] = {}
-        with patiently(self._pool.interpreter.lock):
-            for worker in self._pool.crew.workers:
+        with without_convoy(self._pool.budget.lock):
+            for worker in self._pool.roster.workers:
                 call = worker.call
                 if call is not None and worker.permit != NONE:
                     spent_ns = min(most_ns, worker.cpu_so_far() or 0)

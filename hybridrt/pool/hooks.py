@@ -1,4 +1,4 @@
-"""Hooks: what a user may watch. One that raises is logged once, removed, and hurts nobody."""
+"""Hooks: what a user may watch. One that raises is logged once and removed, and no call fails by it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class HookRunner:
 
     def submitted(self, call: Call, place: Placement = "thread") -> None:
         """Tell about a call that is about to be submitted, in the context of the submitter."""
-        place = "isolate" if call.elsewhere else place
+        place = "isolate" if call.isolated else place
         call.submission = Submission(next(_numbers), copy_context(), place)
         self._tell(call, "submitted")
 
@@ -130,7 +130,7 @@ class HookRunner:
 
     def _tell(self, call: Call, kind: EventKind, at_ns: int = 0, **figures: Any) -> None:
         if call.submission is not None:
-            now = at_ns or call.pool.interpreter.clock.wall_ns()
+            now = at_ns or call.pool.budget.clock.wall_ns()
             self._event(call.submission, call.profile.name, kind, now, **figures)
 
     def _event(self, submission: Submission, name: str, kind: EventKind, at_ns: int, **figures: Any) -> None:

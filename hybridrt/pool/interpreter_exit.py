@@ -5,20 +5,20 @@ from __future__ import annotations
 from queue import SimpleQueue
 from typing import Any
 
-__all__ = ["Ending"]
+__all__ = ["InterpreterExit"]
 
 
-class Ending:
-    """The main thread waits for the last calls; see `exiting`.
+class InterpreterExit:
+    """The main thread waits for the last calls; see `exit`.
 
     Attributes:
-        bell: Rung when a worker is gone or left behind, or brings one that could not be started; what is
+        wakeup: Rung when a worker is gone or left behind, or brings one that could not be started; what is
             put there is that worker, else None.
         free: The main thread can take the place of a worker now.
     """
 
-    __slots__ = ("bell", "free")
+    __slots__ = ("free", "wakeup")
 
     def __init__(self) -> None:
-        self.bell: SimpleQueue[Any] = SimpleQueue()
+        self.wakeup: SimpleQueue[Any] = SimpleQueue()
         self.free = True

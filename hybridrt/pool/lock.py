@@ -1,17 +1,17 @@
-"""How to wait for a lock that everybody needs, while everybody waits for the GIL.
+"""How to wait for a lock that all threads need, while all threads wait for the GIL.
 
 With a plain `with lock:`
 
     1. The owner releases the lock, and the kernel makes the first waiter its owner.
     2. That thread must get the GIL before it can do anything: with k threads computing, some k switch
        intervals later.
-    3. Meanwhile everybody else who needs the lock begins to wait for it, the event loop among them; and
+    3. Meanwhile each other thread that needs the lock begins to wait for it, the event loop among them; and
        so on with each owner, so that a dozen computing threads keep a loop from its turn for long.
 
 So a thread that finds the lock taken gives the GIL away for a moment, which is all that the owner can
-lack, and looks again, with the GIL in hand: then whoever takes the lock goes on at once. The sections
-that the lock protects take microseconds, so hardly anybody ever looks twice. Between a look and the
-`with` another thread may still be faster; then 1 to 3 happen once, and whoever comes later looks.
+lack, and looks again, with the GIL in hand: then the thread that takes the lock goes on at once. The sections
+that the lock protects take microseconds, so a thread hardly ever looks twice. Between a look and the
+`with` another thread may still be faster; then 1 to 3 happen once, and later threads look.
 
 A thread may also wait for itself, for ever:
 
@@ -23,8 +23,8 @@ The event loop's thread pauses like any other: it needs the lock, and has it wit
 forbid a loop to sleep (blockbuster) put something else in the place of `time.sleep`; the function is taken
 before that, because these pauses are what a lock costs, as they would be inside of `acquire`.
 
-Nobody notes who owns the lock, since that would cost every call something. But a thread that finds the lock
-taken can see in its own frames whether it stands within such a section: the bytecode says where a `with`
+The owner of the lock is not noted, since that would cost every call something. But a thread that finds the
+lock taken can see in its own frames whether it stands within such a section: the bytecode says where a `with`
 block begins and ends. What comes then is refused, or, where it can wait, as a cancelling can, done later.
 """
 
@@ -39,7 +39,7 @@ from types import CodeType, FrameType
 
 from hybridrt.measure.host import gil_enabled
 
-__all__ = ["SelfWaitError", "patiently"]
+__all__ = ["SelfWaitError", "without_convoy"]
 
 PAUSE = 0.00005
 """Seconds between two looks: long enough for an owner to wake and take the GIL."""
@@ -47,7 +47,7 @@ LOOKS = 256
 """Looks in vain, some 20 ms of them, after which a thread within a section waits for itself. Not at once: it
 may be the section of another lock, while another thread owns this one."""
 _PACKAGE = __name__.partition(".")[0] + "."
-_NAMES = frozenset({"patiently", "lock", "_lock"})
+_NAMES = frozenset({"without_convoy", "lock", "_lock"})
 """One of them stands in each function with a block that holds a lock, and in none with other `with` blocks in
 which code of others runs, or another lock is taken."""
 
@@ -62,8 +62,8 @@ class SelfWaitError(RuntimeError):
         )
 
 
-def patiently(lock: Lock) -> Lock:
-    """Return the lock when it is, or has just been, free; use it as `with patiently(lock):`.
+def without_convoy(lock: Lock) -> Lock:
+    """Return the lock when it is, or has just been, free; use it as `with without_convoy(lock):`.
 
     Where a tenth of a microsecond counts, ask `lock.locked()` first. Without a GIL it returns at once.
 

@@ -5,7 +5,7 @@ text that is tens of milliseconds for one turn of the loop, and the next such ca
 the loop has it. So the thread of such a call looks whether a loop's thread computes just now, by its CPU
 clock, and sleeps in small slices as long as it does, for `MOST_NS` at most.
 
-Loops are known by their watches: a watch joins the shield in its loop's thread. The interpreter's lock
+Loops are known by their watches: a watch joins the shield in its loop's thread. The shared lock
 protects the table.
 """
 

@@ -8,7 +8,7 @@ wait for their turn; with one thread each they could run side by side, so those 
 Used by the governor's thread. `refuse` and `allow` count runtimes that want the threads left alone.
 
 Left alone are libraries whose number of threads belongs to the calling thread, as OpenMP's own, because the
-governor's thread cannot set it for others; and a number that somebody else has set meanwhile.
+governor's thread cannot set it for others; and a number that other code has set meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Protocol
 
 from hybridrt.measure.libraries import adjustable_libraries
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 
 __all__ = ["VARIABLES", "NativeLimits", "may_govern_native"]
 
@@ -86,12 +86,12 @@ class NativeLimits:
 
     def refuse(self) -> None:
         """Leave all threads alone from now on, until `allow` was called as often; from any thread."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             self._refused += 1
 
     def allow(self) -> None:
         """Take one `refuse` back."""
-        with patiently(self._lock):
+        with without_convoy(self._lock):
             self._refused -= 1
 
     def start_clean(self) -> None:
@@ -123,7 +123,7 @@ class NativeLimits:
         bound, self.bound, self._most = self.bound, None, 0
         for name, threads in self._before.items():
             library = self._libraries[name]
-            if _threads(library) == bound:  # else somebody else has set it since
+            if _threads(library) == bound:  # else other code has set it since
                 _set(library, threads)
         self._before.clear()
 

@@ -6,10 +6,10 @@ not wait for a second of it. Calls that leave the GIL free are limited by the co
 the cores limit all of them.
 
 A call that has started holds its permit while it computes. One that comes back from a wait stands in a
-line for the next (see `phases`), and whoever gives a permit back hands it to the first there at once; so
-calls that come back go before new ones. `_IN_A_ROW` of them, then a queued call has its turn if it lacks
+line for the next (see `phases`), and the call that gives a permit back hands it to the first there at once;
+so calls that come back go before new ones. `_IN_A_ROW` of them, then a queued call has its turn if it lacks
 one. A call that was only seen to compute just takes a permit, so that the count may stand above its limit
-until somebody ends. The interpreter's lock protects the counts and the lines.
+until a call ends. The shared lock protects the counts and the lines.
 """
 
 from __future__ import annotations
@@ -17,9 +17,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Any, Protocol
 
+from hybridrt.pool.permit import Permit
+
 __all__ = ["FREE", "LONG", "NONE", "SHORT", "Asking", "Permits"]
 
-NONE, SHORT, LONG, FREE = range(4)
+NONE: int = Permit.NONE
+SHORT: int = Permit.SHORT
+LONG: int = Permit.LONG
+FREE: int = Permit.FREE
 _IN_A_ROW = 4
 """Permits that go to calls that come back, until one is left for a call that is queued. Not measured."""
 
@@ -68,9 +73,9 @@ class Permits:
         """Begin with all permits in hand, as in a forked child."""
         self.held = [0, 0, 0, 0]
         self.moves = 0
-        """Permits given back so far; it stands still when nobody gets on."""
+        """Permits given back so far; it stands still when no call gets on."""
         self.lifted = False
-        """True once the governor failed: nobody would ever hand a permit over, so none is asked for."""
+        """True once the governor failed: permits would never be handed over, so none is asked for."""
         self.lines: tuple[deque[Asking], ...] = tuple(deque[Asking]() for _ in range(4))
         """Calls that came back from a wait, by the permit that they ask for; the first goes first."""
         self.waits = 0
@@ -87,7 +92,7 @@ class Permits:
         return self.held[SHORT] + self.held[LONG]
 
     def has_room(self, permit: int) -> bool:
-        """Tell whether a call may start with `permit`."""
+        """Return True if a call may start with `permit`."""
         held = self.held
         if self.lifted or permit == NONE:
             return True
@@ -99,12 +104,12 @@ class Permits:
         return held[LONG] < self.capacity and computing <= self.capacity
 
     def has_room_for_free(self, gil_share: float | None) -> bool:
-        """Tell whether a call may start that leaves the GIL free, save for `gil_share` of its time."""
+        """Return True if a call may start that leaves the GIL free, save for `gil_share` of its time."""
         crowded = gil_share is not None and self.capacity < self.cores and self.held[FREE] * gil_share >= 1.0
         return self.lifted or (self.has_room(FREE) and not crowded)
 
     def has_room_for_unknown(self) -> bool:
-        """Tell whether a call may start that turns out short or long: not if long ones overflow."""
+        """Return True if a call may start that turns out short or long: not if long ones overflow."""
         return self.lifted or (self.held[LONG] <= self.capacity and self.has_room(SHORT))
 
     def take(self, permit: int) -> None:

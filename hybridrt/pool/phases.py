@@ -5,7 +5,7 @@ as in Go a goroutine does around a system call. Who says so: `blocking()`, on ev
 sites where calls were seen to wait; see `site_events`. The sampler takes the permit of a call that waits
 anywhere else.
 
-Actors: workers, each for its own call. The interpreter's lock protects the permits and the line; a worker
+Actors: workers, each for its own call. The shared lock protects the permits and the line; a worker
 waits for its turn without it, at a lock of its own that the one who hands the permit on releases:
 
     1. A worker finds no room and puts itself into the line, with the lock.
@@ -26,12 +26,12 @@ from threading import Lock
 
 from hybridrt.measure.gil import blocks
 from hybridrt.observe.functions import LONG_NS, Profile
-from hybridrt.pool.governing import change_permit_locked
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.pool.phase import Phase
+from hybridrt.pool.rebalance import change_permit_locked
 from hybridrt.pool.scheduler import dispatch_locked
-from hybridrt.pool.state import NOBODY, Call, Worker
+from hybridrt.pool.state import NO_WORKERS, Call, Worker
 from hybridrt.values import Kind
 
 __all__ = ["MOST", "STILL", "begin", "computes_between_waits", "enter", "leave"]
@@ -45,14 +45,14 @@ MOST = 1.0
 class _Return:
     """A call in the line."""
 
-    __slots__ = ("bell", "gil_share", "granted", "worker")
+    __slots__ = ("gil_share", "granted", "wakeup", "worker")
 
     def __init__(self, worker: Worker, gil_share: float | None) -> None:
         self.worker = worker
         self.gil_share = gil_share
         self.granted = False
-        self.bell = Lock()
-        self.bell.acquire()
+        self.wakeup = Lock()
+        self.wakeup.acquire()
 
     def granted_locked(self, permit: int) -> bool:
         """Have the permit and go on; return False if the worker has gone meanwhile."""
@@ -61,11 +61,11 @@ class _Return:
             return False
         if worker.permit:  # the sampler gave it one, which cannot be unless it ran
             self.granted = True
-            self.bell.release()
+            self.wakeup.release()
             return False
         worker.permit = permit
         self.granted = True
-        self.bell.release()
+        self.wakeup.release()
         return True
 
 
@@ -77,38 +77,38 @@ def computes_between_waits(profile: Profile) -> bool:
 def leave(worker: Worker, call: Call) -> None:
     """Give the permit of a call back, which is about to wait; in its thread.
 
-    A call of a function that nobody knows yet shows by that what it does.
+    A call of a function that is not known yet shows by that what it does.
     """
     pool = worker.pool
     phase = worker.phase
     if phase is None:
         phase = worker.phase = Phase()
-    hired = NOBODY
+    to_start = NO_WORKERS
     if pool.lock.locked():
-        patiently(pool.lock)
+        without_convoy(pool.lock)
     with pool.lock:
-        shows = call.unjudged
+        shows = call.unclassified
         if phase.call_ns != call.started_ns:
             phase.call_ns = call.started_ns
-            call.profile.said_waiting(pool.crew.cpu_ns() - worker.cpu_start_ns)
+            call.profile.said_waiting(pool.roster.cpu_ns() - worker.cpu_start_ns)
         if shows:
             call.profile.saw_waiting()
-            call.judged_locked()
+            call.classified_locked()
         if worker.permit:
             phase.left = True
-            hired = change_permit_locked(worker, NONE)
+            to_start = change_permit_locked(worker, NONE)
         elif shows:
-            hired = dispatch_locked(pool)
-    if hired:
-        pool.start(hired)
+            to_start = dispatch_locked(pool)
+    if to_start:
+        pool.start(to_start)
 
 
 def begin(worker: Worker, call: Call) -> None:
     """Do what is to be done before the first phase of a call: ask for a permit, let the loop go first."""
-    profile, crew = call.profile, worker.pool.crew
+    profile, roster = call.profile, worker.pool.roster
     if profile.opens and worker.pool.phases and not worker.permit:
-        worker.cpu_start_ns, call.started_ns = crew.cpu_ns(), crew.wall_ns()
-        worker.call = call  # whoever cancels it finds it here
+        worker.cpu_start_ns, call.started_ns = roster.cpu_ns(), roster.wall_ns()
+        worker.call = call  # a cancel finds it here
         enter(worker, call)
     elif profile.holds and worker.permit:
         worker.pool.shield.give_way()
@@ -131,12 +131,12 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
         return
     permit = permit or _permit_for(profile)
     share = profile.gil.share if permit == FREE else None
-    wall = pool.crew.wall_ns
-    permits = pool.interpreter.permits
+    wall = pool.roster.wall_ns
+    permits = pool.budget.permits
     asking: _Return | None = None
-    hired = NOBODY
+    to_start = NO_WORKERS
     if pool.lock.locked():
-        patiently(pool.lock)
+        without_convoy(pool.lock)
     with pool.lock:
         if not worker.serving:
             return
@@ -147,11 +147,11 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
             asking = _Return(worker, share)
             phase.asking = asking
             permits.ask(permit, asking)
-            pool.governor.rouse_locked()
+            pool.governor.wake_locked()
             if pool.queued:  # it does not count among those that wait, so another may start
-                hired = dispatch_locked(pool)
-    if hired:
-        pool.start(hired)
+                to_start = dispatch_locked(pool)
+    if to_start:
+        pool.start(to_start)
     if asking is not None or profile.holds:
         blocked, begun = blocks(), wall()
         if asking is not None:
@@ -163,7 +163,7 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
         if blocked is not None and after is not None:
             phase.blocks += after - blocked
     phase.begun_ns = wall()
-    phase.cpu_ns = pool.crew.cpu_ns()
+    phase.cpu_ns = pool.roster.cpu_ns()
     if pool.shield.armed:
         pool.shield.begins(profile)
 
@@ -177,11 +177,11 @@ def _permit_for(profile: Profile) -> int:
 def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
     """Wait until the permit is there, or take it when the bound is reached."""
     pool = worker.pool
-    permits, wall = pool.interpreter.permits, pool.crew.wall_ns
+    permits, wall = pool.budget.permits, pool.roster.wall_ns
     until, moves = wall() + int(MOST * 1e9), permits.moves
     try:
-        while not asking.bell.acquire(timeout=STILL):
-            with patiently(pool.lock):
+        while not asking.wakeup.acquire(timeout=STILL):
+            with without_convoy(pool.lock):
                 if asking.granted:
                     break
                 if permits.moves == moves or wall() >= until:
@@ -198,8 +198,8 @@ def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
 def _leave_line(worker: Worker, asking: _Return, permit: int) -> None:
     """Stand in the line no more; one that was killed there has got nothing."""
     pool = worker.pool
-    with patiently(pool.lock):
+    with without_convoy(pool.lock):
         assert worker.phase is not None
         worker.phase.asking = None
-        if asking in pool.interpreter.permits.lines[permit]:
-            pool.interpreter.permits.withdraw(permit, asking)
+        if asking in pool.budget.permits.lines[permit]:
+            pool.budget.permits.withdraw(permit, asking)

@@ -39,11 +39,11 @@ class Governing(Protocol):
     error: str | None
     failures: int
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Wake it if it is parked, without the lock."""
         ...
 
-    def rouse_locked(self) -> None:
+    def wake_locked(self) -> None:
         """End a doze: a call lacks a permit."""
         ...
 

@@ -34,9 +34,9 @@ def show_worker(worker: Any) -> str:
 
 def show_pool(pool: Any) -> str:
     """Return the `repr` of a pool: its calls, its workers and its size."""
-    size, workers = pool.sizing.state.workers, len(pool.crew.workers)
+    size, workers = pool.sizing.state.workers, len(pool.roster.workers)
     end = ", draining" if pool.draining else ""
     return (
-        f"<{type(pool).__name__} {pool.crew.prefix}, {pool.queued} queued, {pool.busy} busy, "
+        f"<{type(pool).__name__} {pool.roster.prefix}, {pool.queued} queued, {pool.busy} busy, "
         f"{pool.waiting} of at most {size} in the waiting lane, {workers} workers{end}>"
     )

@@ -1,4 +1,4 @@
-"""The workers of one pool: hired on demand, parked, sent home.
+"""The workers of one pool: added on demand, parked, sent home.
 
 Parked workers form a stack, so that the one used last, whose caches are warm, works next, and the surplus at
 the bottom reaches its idle timeout. The lock protects the lists; threads are started without it.
@@ -10,34 +10,45 @@ from collections.abc import Callable
 from threading import Thread
 
 from hybridrt.compat import stdlib_threads
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = [
-    "all_threads", "all_workers", "dismiss_idle", "dismisses", "forget_worker", "gone", "has_hands", "hire",
-    "holder_of", "may_leave", "park", "stopping", "when_empty",
+    "add_worker",
+    "all_threads",
+    "all_workers",
+    "dismiss_idle",
+    "dismisses",
+    "forget_worker",
+    "gone",
+    "has_capacity",
+    "holder_of",
+    "may_leave",
+    "park",
+    "stopping",
+    "when_empty",
 ]  # fmt: skip
 
 
-def has_hands(pool: Pool, resolving: int) -> bool:
-    """Tell whether a worker is parked or may be hired, those apart that resolve names."""
-    return bool(pool.crew.idle) or len(pool.crew.workers) - resolving < pool.crew.max_workers
+def has_capacity(pool: Pool, resolving: int) -> bool:
+    """Return True if a worker is parked or may be added, those apart that resolve names."""
+    return bool(pool.roster.idle) or len(pool.roster.workers) - resolving < pool.roster.max_workers
 
 
-def hire(pool: Pool) -> Worker:
+def add_worker(pool: Pool) -> Worker:
     """Return a new worker that `start` must be called for."""
-    worker = pool.spawn(f"{pool.crew.prefix}_{next(pool.crew.numbers)}")
-    pool.crew.workers.add(worker)
-    pool.crew.threads.add(worker.thread)
+    worker = pool.spawn(f"{pool.roster.prefix}_{next(pool.roster.numbers)}")
+    pool.roster.workers.add(worker)
+    pool.roster.threads.add(worker.thread)
     return worker
 
 
 def park(pool: Pool, worker: Worker) -> None:
     """Put a worker without a call on the stack; it waits for its bell next."""
-    pool.crew.idle.append(worker)
+    pool.roster.idle.append(worker)
     if not pool.queued and stopping(pool):
-        worker.bell.put(None)
+        worker.wakeup.put(None)
 
 
 def may_leave(pool: Pool, worker: Worker, *, timed_out: bool) -> bool:
@@ -51,63 +62,63 @@ def may_leave(pool: Pool, worker: Worker, *, timed_out: bool) -> bool:
 
     With 3 before 2 it has left the stack and the set, and no dispatch ever sees it.
     """
-    with patiently(pool.interpreter.lock):
-        if worker not in pool.crew.idle:
+    with without_convoy(pool.budget.lock):
+        if worker not in pool.roster.idle:
             return False
         finished = stopping(pool) and not pool.queued
-        surplus = timed_out and len(pool.crew.workers) > pool.crew.min_workers
-        if not (finished or surplus or len(pool.crew.workers) > pool.crew.ceiling):
+        surplus = timed_out and len(pool.roster.workers) > pool.roster.min_workers
+        if not (finished or surplus or len(pool.roster.workers) > pool.roster.ceiling):
             return False
         forget_worker(pool, worker)
     return True
 
 
 def dismisses(pool: Pool) -> bool:
-    """Tell whether a parked worker might have to leave now."""
-    return stopping(pool) or len(pool.crew.workers) > pool.crew.ceiling
+    """Return True if a parked worker might have to leave now."""
+    return stopping(pool) or len(pool.roster.workers) > pool.roster.ceiling
 
 
 def all_workers(pool: Pool) -> list[Worker]:
     """Return the same; to be called without the lock."""
-    with patiently(pool.interpreter.lock):
-        return list(pool.crew.workers)
+    with without_convoy(pool.budget.lock):
+        return list(pool.roster.workers)
 
 
 def holder_of(pool: Pool, call: Call) -> Worker | None:
-    """Return whose stint the running call is; one that went with another is only its first one's."""
-    return next((worker for worker in pool.crew.workers if worker.runs(call)), None)
+    """Return whose assignment the running call is; one that went with another is only its first one's."""
+    return next((worker for worker in pool.roster.workers if worker.runs(call)), None)
 
 
 def stopping(pool: Pool) -> bool:
-    """Tell whether no more calls can come."""
+    """Return True if no more calls can come."""
     return pool.draining or stdlib_threads._shutdown
 
 
 def forget_worker(pool: Pool, worker: Worker) -> None:
     """Take a worker off all lists; the lock is held."""
-    pool.crew.workers.discard(worker)
-    if worker in pool.crew.idle:
-        pool.crew.idle.remove(worker)
+    pool.roster.workers.discard(worker)
+    if worker in pool.roster.idle:
+        pool.roster.idle.remove(worker)
 
 
 def dismiss_idle(pool: Pool) -> None:
     """Wake every parked worker, to see whether it should leave."""
-    for worker in tuple(pool.crew.idle):
-        worker.bell.put(None)
+    for worker in tuple(pool.roster.idle):
+        worker.wakeup.put(None)
 
 
 @uninterrupted
 def gone(pool: Pool) -> None:
     """A worker's thread is about to end, or a queued call was withdrawn; called without the lock."""
-    with patiently(pool.interpreter.lock):
+    with without_convoy(pool.budget.lock):
         last = _is_empty(pool) and stopping(pool)
-        waiters, pool.crew.on_empty = (pool.crew.on_empty, []) if last else ([], pool.crew.on_empty)
-        ending = pool.interpreter.ending
+        waiters, pool.roster.on_empty = (pool.roster.on_empty, []) if last else ([], pool.roster.on_empty)
+        ending = pool.budget.exiting
     if ending is not None:
-        ending.bell.put(None)
+        ending.wakeup.put(None)
     if last:
         pool.shield.rest()
-        pool.interpreter.rest_if_over()
+        pool.budget.rest_if_over()
     for waiter in waiters:
         waiter()
 
@@ -115,19 +126,19 @@ def gone(pool: Pool) -> None:
 @uninterrupted
 def when_empty(pool: Pool, waiter: Callable[[], None]) -> None:
     """Call `waiter` once the last worker and call of a draining pool are gone; at once if they are."""
-    with patiently(pool.interpreter.lock):
+    with without_convoy(pool.budget.lock):
         if not _is_empty(pool):
-            pool.crew.on_empty.append(waiter)
+            pool.roster.on_empty.append(waiter)
             return
     waiter()
 
 
 def all_threads(pool: Pool) -> list[Thread]:
-    """Return the threads there are; to be called without the lock, which whoever adds one holds."""
-    with patiently(pool.interpreter.lock):
-        return list(pool.crew.threads)
+    """Return the threads there are; to be called without the lock, under which threads are added."""
+    with without_convoy(pool.budget.lock):
+        return list(pool.roster.threads)
 
 
 def _is_empty(pool: Pool) -> bool:
-    # A queued call without a worker waits for a gate or a permit that another pool holds.
-    return not (pool.crew.workers or pool.queued)
+    # A queued call without a worker waits for a limiter or a permit that another pool holds.
+    return not (pool.roster.workers or pool.queued)

@@ -80,7 +80,7 @@ class Admission(Protocol[C]):
         ...
 
     def lacks_permit(self) -> bool:
-        """Tell whether a queued call needs a permit."""
+        """Return True if a queued call needs a permit."""
         ...
 
     def governed(self) -> int:

@@ -22,20 +22,37 @@ from typing import NamedTuple
 from hybridrt.compat import stdlib_threads
 from hybridrt.errors import QueueFullError
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.gates import WatchedGate
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.limiters import WatchedLimiter
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.permits import FREE, NONE
-from hybridrt.pool.roster import dismiss_idle, has_hands, hire, park, stopping
-from hybridrt.pool.state import ASSIGNED, DONE, NOBODY, QUEUED, Call, Pool, Worker
+from hybridrt.pool.roster import add_worker, dismiss_idle, has_capacity, park, stopping
+from hybridrt.pool.state import ASSIGNED, DONE, NO_WORKERS, QUEUED, Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.values import Kind
 
 __all__ = [
-    "Batch", "admits_at_once_locked", "assign_locked", "begin_next", "begin_or_park_locked",
-    "book_batch_locked", "book_locked", "dispatch_after_locked", "dispatch_locked", "dispatch_others_locked",
-    "dispatch_to_idle_locked", "end_stint_locked", "enter_gates_locked", "finish", "finish_and_begin_next",
-    "finish_batch", "finish_helped", "leave_gates_locked", "left_queue_locked",
-    "push", "requeue_locked", "resize_gate_locked",
+    "Batch",
+    "acquire_limiters_locked",
+    "admits_at_once_locked",
+    "assign_locked",
+    "begin_next",
+    "begin_or_park_locked",
+    "book_batch_locked",
+    "book_locked",
+    "dispatch_after_locked",
+    "dispatch_locked",
+    "dispatch_others_locked",
+    "dispatch_to_idle_locked",
+    "end_assignment_locked",
+    "finish",
+    "finish_and_begin_next",
+    "finish_batch",
+    "finish_helped",
+    "left_queue_locked",
+    "push",
+    "release_limiters_locked",
+    "requeue_locked",
+    "resize_limiter_locked",
 ]  # fmt: skip
 
 RESOLVERS_MAX = 16
@@ -50,50 +67,50 @@ def push(pool: Pool, call: Call) -> None:
         QueueFullError: `queue_max` calls are queued and the call is not patient.
         RuntimeError: The pool is closed or broken, or no thread could be started at all.
     """
-    hired = NOBODY
-    call.queued_ns = pool.crew.queue_ns()
+    to_start = NO_WORKERS
+    call.queued_ns = pool.roster.queue_ns()
     if pool.lock.locked():
-        patiently(pool.lock)
+        without_convoy(pool.lock)
     with pool.lock:
         if pool.refusal is not None:
             raise pool.refusal()
-        if 0 < pool.queued < pool.queue_room and not (call.gates or call.resolves):
+        if 0 < pool.queued < pool.queue_room and not (call.limiters or call.resolves):
             pool.queued += 1  # the common case under load
             if pool.admission.put(call):
-                hired = dispatch_locked(pool)
+                to_start = dispatch_locked(pool)
         elif not (_started_at_once(pool, call) or _enqueued_behind(pool, call)):
-            hired = dispatch_locked(pool)
+            to_start = dispatch_locked(pool)
         pool.tally.submitted += 1
     if pool.governor.parked:
-        pool.governor.ring()
-    if hired:
-        pool.start(hired, call)
+        pool.governor.wake()
+    if to_start:
+        pool.start(to_start, call)
 
 
 def _started_at_once(pool: Pool, call: Call) -> bool:
     """Hand a call to a parked worker without a detour through the queue; the common case."""
-    crew = pool.crew
-    if pool.queued or not crew.idle or not admits_at_once_locked(pool, call):
+    roster = pool.roster
+    if pool.queued or not roster.idle or not admits_at_once_locked(pool, call):
         return False
-    worker = crew.idle.pop()
+    worker = roster.idle.pop()
     hold_locked(pool, worker, call)
     call.state = ASSIGNED
     call.place = worker.batch
     worker.batch.append(call)
-    _open_stint(worker)
+    _open_assignment(worker)
     return True
 
 
 def admits_at_once_locked(pool: Pool, call: Call) -> bool:
-    """Take a call past an empty queue to whoever runs it, through its gates and with its permit."""
+    """Take a call past an empty queue to its worker, through its limiters and with its permit."""
     if call.resolves or pool.busy >= pool.limits.highest:
         return False
-    for gate in call.gates:
-        if gate.active >= gate.limit:
+    for limiter in call.limiters:
+        if limiter.active >= limiter.limit:
             return False
     if not pool.admission.start_at_once(call, pool.waiting < pool.sizing.state.workers):
         return False
-    return not call.gates or _pass_gates(pool, call)
+    return not call.limiters or _pass_limiters(pool, call)
 
 
 def _enqueued_behind(pool: Pool, call: Call) -> bool:
@@ -102,8 +119,8 @@ def _enqueued_behind(pool: Pool, call: Call) -> bool:
         _overflow(pool, call)
         return True
     pool.queued += 1
-    if call.gates or call.resolves:
-        enter_gates_locked(pool, call)
+    if call.limiters or call.resolves:
+        acquire_limiters_locked(pool, call)
     else:
         pool.admission.put(call)
     return call.place is not None and len(call.place) > 1
@@ -121,20 +138,20 @@ def _overflow(pool: Pool, call: Call) -> None:
     call.place = pool.backlog
 
 
-def enter_gates_locked(pool: Pool, call: Call) -> None:
-    """Take a call through the gates that are open, and to its lane behind the last."""
-    if _pass_gates(pool, call):
+def acquire_limiters_locked(pool: Pool, call: Call) -> None:
+    """Take a call through the limiters that are open, and to its lane behind the last."""
+    if _pass_limiters(pool, call):
         requeue_locked(pool, call)
 
 
-def _pass_gates(pool: Pool, call: Call) -> bool:
-    """Take a call through the gates that are open; return whether none is left."""
-    gates = call.gates
-    while call.gates_passed < len(gates):
-        if not gates[call.gates_passed].enter(call):
-            pool.at_gates[call] = None
+def _pass_limiters(pool: Pool, call: Call) -> bool:
+    """Take a call through the limiters that are open; return whether none is left."""
+    limiters = call.limiters
+    while call.limiters_passed < len(limiters):
+        if not limiters[call.limiters_passed].acquire(call):
+            pool.at_limiters[call] = None
             return False
-        call.gates_passed += 1
+        call.limiters_passed += 1
     return True
 
 
@@ -156,28 +173,28 @@ def requeue_locked(pool: Pool, call: Call, *, first: bool = False) -> None:
 
 def dispatch_locked(pool: Pool) -> list[Worker]:
     """Assign every call that may start; return the workers to be started."""
-    hired: list[Worker] = []
+    to_start: list[Worker] = []
     while pool.queued:
-        if not has_hands(pool, pool.resolving) and not pool.resolve_lane:
+        if not has_capacity(pool, pool.resolving) and not pool.resolve_lane:
             break
         call = take_locked(pool)
         if call is None:
             break
-        hired += assign_locked(pool, call)
+        to_start += assign_locked(pool, call)
         if call.state == QUEUED:  # there was no memory for a worker: the governor's next step tries again
             break
     pool.admission.moved = False
     if pool.admission.lacks_permit():
-        pool.interpreter.starved[pool] = None
-        pool.governor.rouse_locked()
+        pool.budget.waiting_for_permit[pool] = None
+        pool.governor.wake_locked()
     else:
-        pool.interpreter.starved.pop(pool, None)
-    return hired
+        pool.budget.waiting_for_permit.pop(pool, None)
+    return to_start
 
 
 def dispatch_to_idle_locked(pool: Pool) -> None:
     """Assign calls that may start to parked workers, as far as there are any."""
-    while pool.crew.idle and pool.queued and (call := take_locked(pool)) is not None:
+    while pool.roster.idle and pool.queued and (call := take_locked(pool)) is not None:
         assign_locked(pool, call)
 
 
@@ -186,22 +203,22 @@ def assign_locked(pool: Pool, call: Call) -> list[Worker]:
 
     Where there is no memory for a new one the call is queued again.
     """
-    crew = pool.crew
+    roster = pool.roster
     try:
-        hired = [] if crew.idle else [hire(pool)]
+        to_start = [] if roster.idle else [add_worker(pool)]
     except MemoryError:
         _put_back(pool, call)
-        return NOBODY
-    worker = hired[0] if hired else crew.idle.pop()
+        return NO_WORKERS
+    worker = to_start[0] if to_start else roster.idle.pop()
     _begin(pool, worker, call)
-    return hired
+    return to_start
 
 
 def _put_back(pool: Pool, call: Call) -> None:
     """Queue a call again that was taken out and did not begin."""
     if call.permit:
-        pool.interpreter.permits.give_back(call.permit)
-    call.judged_locked()
+        pool.budget.permits.give_back(call.permit)
+    call.classified_locked()
     pool.queued += 1
     requeue_locked(pool, call, first=True)
 
@@ -211,9 +228,9 @@ def take_locked(pool: Pool) -> Call | None:
     if pool.resolve_lane and pool.resolving < RESOLVERS_MAX:
         call: Call | None = pool.resolve_lane.popitem(last=False)[0]
     elif pool.busy < pool.limits.highest:
-        running = pool.busy - pool.deserted
+        running = pool.busy - pool.abandoned
         size, waiting = pool.sizing.state.workers, pool.waiting
-        if in_line := pool.interpreter.permits.waits:
+        if in_line := pool.budget.permits.waits:
             waiting -= min(size, in_line)  # they wait no more, and do not compute yet
         call = pool.admission.take(size, running, waiting)
         if call is None:
@@ -230,11 +247,11 @@ def left_queue_locked(pool: Pool, calls: int) -> None:
         call, _ = pool.backlog.popitem(last=False)
         call.place = None
         pool.queued += 1
-        enter_gates_locked(pool, call)
+        acquire_limiters_locked(pool, call)
 
 
 def _begin(pool: Pool, worker: Worker, call: Call) -> None:
-    """Open a stint: the call, and those that go with it, are the worker's to claim."""
+    """Open an assignment: the call, and those that go with it, are the worker's to claim."""
     batch = worker.batch
     call.state = ASSIGNED
     call.place = batch
@@ -244,12 +261,12 @@ def _begin(pool: Pool, worker: Worker, call: Call) -> None:
     else:
         hold_locked(pool, worker, call)
     batch.append(call)
-    if call.permit and call.profile.batch > 1 and pool.queued and call.quick and not call.gates:
+    if call.permit and call.profile.batch > 1 and pool.queued and call.quick and not call.limiters:
         _extend(pool, batch, call)
-    _open_stint(worker)
+    _open_assignment(worker)
 
 
-def _open_stint(worker: Worker) -> None:
+def _open_assignment(worker: Worker) -> None:
     """Let a worker have what has been put into its batch.
 
     The last step of an assignment: a worker that sees `serving` takes what it finds in the batch for all
@@ -258,15 +275,15 @@ def _open_stint(worker: Worker) -> None:
     """
     worker.serving = True
     if worker.asleep:
-        worker.bell.put(None)
+        worker.wakeup.put(None)
 
 
-def hold_locked(pool: Pool, stint: Worker, call: Call) -> None:
-    """Let a stint hold what its call was started with."""
+def hold_locked(pool: Pool, worker: Worker, call: Call) -> None:
+    """Let an assignment hold what its call was started with."""
     pool.busy += 1
-    stint.permit = call.permit
+    worker.permit = call.permit
     if call.in_waiting_lane:
-        stint.waits = True
+        worker.waits = True
         pool.waiting += 1
 
 
@@ -281,16 +298,16 @@ def _extend(pool: Pool, batch: deque[Call], first: Call) -> None:
 
 
 def begin_next(pool: Pool, worker: Worker) -> None:
-    """End a worker's stint and open its next one, or park it."""
-    with patiently(pool.lock):
-        end_stint_locked(pool, worker)
+    """End a worker's assignment and open its next one, or park it."""
+    with without_convoy(pool.lock):
+        end_assignment_locked(pool, worker)
         begin_or_park_locked(pool, worker)
-        hired = dispatch_others_locked(pool, pool)
-    pool.start(hired)
+        to_start = dispatch_others_locked(pool, pool)
+    pool.start(to_start)
 
 
 def begin_or_park_locked(pool: Pool, worker: Worker) -> bool:
-    """Open a worker's next stint and return True, or park it."""
+    """Open a worker's next assignment and return True, or park it."""
     if pool.queued and (call := take_locked(pool)) is not None:
         _begin(pool, worker, call)
         return True
@@ -298,82 +315,82 @@ def begin_or_park_locked(pool: Pool, worker: Worker) -> bool:
     return False
 
 
-def end_stint_locked(pool: Pool, stint: Worker) -> None:
-    """Return all that a stint held."""
-    if not stint.serving:
+def end_assignment_locked(pool: Pool, worker: Worker) -> None:
+    """Return all that an assignment held."""
+    if not worker.serving:
         return
-    stint.serving = False
-    if stint.resolves:
-        stint.resolves = False
+    worker.serving = False
+    if worker.resolves:
+        worker.resolves = False
         pool.resolving -= 1
     else:
         pool.busy -= 1
-    if stint.permit:
-        pool.interpreter.permits.give_back(stint.permit)
-        stint.permit = NONE
-    if stint.waits:
-        stint.waits = False
+    if worker.permit:
+        pool.budget.permits.give_back(worker.permit)
+        worker.permit = NONE
+    if worker.waits:
+        worker.waits = False
         pool.waiting -= 1
-    if stint.deserted:
-        stint.deserted = False
-        pool.deserted -= 1
+    if worker.abandoned:
+        worker.abandoned = False
+        pool.abandoned -= 1
 
 
-def others_starve_locked(pool: Pool) -> bool:
-    """Tell whether another pool lacks a permit."""
-    starved = pool.interpreter.starved
-    return len(starved) > (pool in starved)
+def others_wait_for_permit_locked(pool: Pool) -> bool:
+    """Return True if another pool lacks a permit."""
+    waiting_for_permit = pool.budget.waiting_for_permit
+    return len(waiting_for_permit) > (pool in waiting_for_permit)
 
 
 def dispatch_after_locked(pool: Pool, touched: dict[Pool, None]) -> list[Worker]:
-    """Start what an ended call made room for: in pools its gates `touched`, starved ones, our own."""
+    """Start what an ended call made room for: in pools its limiters `touched`, starved ones, our own."""
     touched.pop(pool, None)
-    hired = [worker for other in touched for worker in dispatch_locked(other)]
-    return hired + dispatch_others_locked(pool, pool)
+    to_start = [worker for other in touched for worker in dispatch_locked(other)]
+    return to_start + dispatch_others_locked(pool, pool)
 
 
 def dispatch_others_locked(pool: Pool, last: Pool | None = None) -> list[Worker]:
     """Start what a permit given back allows in starved pools, and then in `last`."""
-    hired: list[Worker] = []
-    starved = pool.interpreter.starved
-    if others_starve_locked(pool):
-        starved.pop(pool, None)  # to the end of the line
-        hired = [worker for other in tuple(starved) for worker in dispatch_locked(other)]
+    to_start: list[Worker] = []
+    waiting_for_permit = pool.budget.waiting_for_permit
+    if others_wait_for_permit_locked(pool):
+        waiting_for_permit.pop(pool, None)  # to the end of the line
+        to_start = [worker for other in tuple(waiting_for_permit) for worker in dispatch_locked(other)]
     if last is not None:
         if pool.queued:
-            hired += dispatch_locked(last)
+            to_start += dispatch_locked(last)
         else:
-            starved.pop(pool, None)
+            waiting_for_permit.pop(pool, None)
             if stopping(pool):
                 dismiss_idle(pool)
-    if pool.interpreter.permits.left:
-        pool.interpreter.permits.hand_on()
-    return hired
+    if pool.budget.permits.left:
+        pool.budget.permits.hand_on()
+    return to_start
 
 
-def leave_gates_locked(pool: Pool, call: Call) -> dict[Pool, None]:
-    """Let the next call through each gate; return the pools whose queues moved."""
+def release_limiters_locked(pool: Pool, call: Call) -> dict[Pool, None]:
+    """Let the next call through each limiter; return the pools whose queues moved."""
     touched: dict[Pool, None] = {}
-    for gate in call.gates[: call.gates_passed]:
-        follower = gate.leave()
+    for limiter in call.limiters[: call.limiters_passed]:
+        follower = limiter.release()
         if follower is not None:
-            touched[_passed_gate_locked(follower)] = None
-    call.gates = ()
+            touched[_passed_limiter_locked(follower)] = None
+    call.limiters = ()
     return touched
 
 
-def resize_gate_locked(gate: WatchedGate[Call], limit: int, most: int) -> list[Worker]:
+def resize_limiter_locked(limiter: WatchedLimiter[Call], limit: int, most: int) -> list[Worker]:
     """Let so many calls in at once from now on; return the workers to be started for those that waited."""
-    touched = {_passed_gate_locked(call): None for call in gate.resize(limit, most)}
+    touched = {_passed_limiter_locked(call): None for call in limiter.resize(limit, most)}
     return [worker for pool in touched for worker in dispatch_locked(pool)]
 
 
-def _passed_gate_locked(call: Call) -> Pool:
-    """Take a call that a gate has let in through the next ones; return its pool, whose queue has moved."""
+def _passed_limiter_locked(call: Call) -> Pool:
+    """Take a call that a limiter has let in through the next ones; return its pool, whose queue has moved."""
     pool = call.pool
-    call.gates_passed += 1
-    del pool.at_gates[call]
-    enter_gates_locked(pool, call)
+    call.limiters_passed += 1
+    del pool.at_limiters[call]
+    acquire_limiters_locked(pool, call)
     return pool
 
 
@@ -386,57 +403,57 @@ _NONE: dict[Pool, None] = {}
 
 def finish(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended; its worker asks for the next one after it has delivered."""
-    with patiently(pool.lock):
+    with without_convoy(pool.lock):
         book_locked(pool, call)
-        end_stint_locked(pool, worker)
-        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
-    _after_end(pool, call, hired)
+        end_assignment_locked(pool, worker)
+        to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+    _after_end(pool, call, to_start)
 
 
 def finish_helped(pool: Pool, call: Call) -> None:
     """Book a call that ran inside another one."""
-    with patiently(pool.lock):
+    with without_convoy(pool.lock):
         book_locked(pool, call)
-        hired = dispatch_after_locked(pool, leave_gates_locked(pool, call))
-    _after_end(pool, call, hired)
+        to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+    _after_end(pool, call, to_start)
 
 
 def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
-    """Book a call that ended, and open the worker's next stint in the same breath."""
+    """Book a call that ended, and open the worker's next assignment in the same breath."""
     if pool.lock.locked():
-        patiently(pool.lock)
+        without_convoy(pool.lock)
     with pool.lock:
-        moved = leave_gates_locked(pool, call) if call.gates else _NONE
+        moved = release_limiters_locked(pool, call) if call.limiters else _NONE
         ends = pool.draining or stdlib_threads._shutdown  # `stopping`, without the call
-        if moved or pool.queued or pool.interpreter.starved or ends:
-            hired = _end_and_begin_locked(pool, worker, call, moved)
+        if moved or pool.queued or pool.budget.waiting_for_permit or ends:
+            to_start = _end_and_begin_locked(pool, worker, call, moved)
         else:
-            hired = NOBODY
+            to_start = NO_WORKERS
             book_locked(pool, call)
-            end_stint_locked(pool, worker)
-            pool.crew.idle.append(worker)  # the common case of `park`
-    if hired or pool.hooks.on_event is not None:
-        _after_end(pool, call, hired)
+            end_assignment_locked(pool, worker)
+            pool.roster.idle.append(worker)  # the common case of `park`
+    if to_start or pool.hooks.on_event is not None:
+        _after_end(pool, call, to_start)
 
 
 def _end_and_begin_locked(pool: Pool, worker: Worker, call: Call, moved: dict[Pool, None]) -> list[Worker]:
-    """Go on after a call whose gates were left, which `moved` the queues of these pools."""
-    hired = NOBODY
+    """Go on after a call whose limiters were left, which `moved` the queues of these pools."""
+    to_start = NO_WORKERS
     permit, kind, refills = worker.permit, call.profile.kind, bool(pool.backlog)
     book_locked(pool, call)
-    end_stint_locked(pool, worker)
-    if others_starve_locked(pool):
-        hired = dispatch_after_locked(pool, moved)
+    end_assignment_locked(pool, worker)
+    if others_wait_for_permit_locked(pool):
+        to_start = dispatch_after_locked(pool, moved)
         begin_or_park_locked(pool, worker)
     else:
         begun = begin_or_park_locked(pool, worker)
-        # One like it took its place, and nothing else has changed: nobody else can start.
+        # One like it took its place, and nothing else has changed: no other call can start.
         like = begun and worker.permit == permit and call.profile.kind is kind
         if moved or pool.admission.moved or not like:
-            hired = dispatch_after_locked(pool, moved)
+            to_start = dispatch_after_locked(pool, moved)
     if refills:  # what came out of the backlog may be of another kind
-        hired = hired + dispatch_locked(pool)
-    return hired
+        to_start = to_start + dispatch_locked(pool)
+    return to_start
 
 
 class Batch(NamedTuple):
@@ -453,33 +470,33 @@ class Batch(NamedTuple):
 
 
 def finish_batch(pool: Pool, worker: Worker, batch: Batch) -> None:
-    """Book a batch that ended and open the worker's next stint."""
-    hired, profile = NOBODY, batch.profile
+    """Book a batch that ended and open the worker's next assignment."""
+    to_start, profile = NO_WORKERS, batch.profile
     if pool.lock.locked():
-        patiently(pool.lock)
+        without_convoy(pool.lock)
     with pool.lock:
         permit, kind, refills = worker.permit, profile.kind, bool(pool.backlog)
         book_batch_locked(pool, batch)
-        end_stint_locked(pool, worker)
-        if others_starve_locked(pool):
-            hired = dispatch_others_locked(pool)
+        end_assignment_locked(pool, worker)
+        if others_wait_for_permit_locked(pool):
+            to_start = dispatch_others_locked(pool)
             begin_or_park_locked(pool, worker)
-            hired = hired + dispatch_locked(pool)
+            to_start = to_start + dispatch_locked(pool)
         else:
             begun = begin_or_park_locked(pool, worker)
             if not (begun and worker.permit == permit and profile.kind is kind) or pool.admission.moved:
-                hired = dispatch_others_locked(pool, pool)
+                to_start = dispatch_others_locked(pool, pool)
         if refills:
-            hired = hired + dispatch_locked(pool)
-    if hired:
-        pool.start(hired)
+            to_start = to_start + dispatch_locked(pool)
+    if to_start:
+        pool.start(to_start)
 
 
-def _after_end(pool: Pool, call: Call, hired: list[Worker]) -> None:
+def _after_end(pool: Pool, call: Call, to_start: list[Worker]) -> None:
     if pool.hooks.on_event is not None:
         pool.hooks.finished(call)
-    if hired:
-        pool.start(hired)
+    if to_start:
+        pool.start(to_start)
 
 
 def book_locked(pool: Pool, call: Call) -> None:
@@ -490,10 +507,10 @@ def book_locked(pool: Pool, call: Call) -> None:
     if pool.measures:
         try:
             if profile.kind is Kind.FREE:
-                profile.saw_beside(pool.interpreter.permits.held[FREE])
+                profile.saw_beside(pool.budget.permits.held[FREE])
             gil_wait = None
             if call.blocks is not None:  # it was asked for its waits
-                call.run_delay_ns += pool.interpreter.kept.of(wall - call.run_delay_ns, cpu)
+                call.run_delay_ns += pool.budget.kept.of(wall - call.run_delay_ns, cpu)
                 gil_wait = _gil_wait_locked(pool, call)
             begun = call.started_ns
             ended = begun + wall if _may_overlap(pool) else 0
@@ -511,8 +528,8 @@ def book_locked(pool: Pool, call: Call) -> None:
     else:
         tally.failed += 1
         profile.failed += 1
-    if call.unjudged:
-        call.judged_locked()
+    if call.unclassified:
+        call.classified_locked()
 
 
 def book_batch_locked(pool: Pool, batch: Batch) -> None:
@@ -531,7 +548,7 @@ def book_batch_locked(pool: Pool, batch: Batch) -> None:
 
 
 def _may_overlap(pool: Pool) -> bool:
-    """Tell whether short calls may join the waiting lane: not where it has grown for others."""
+    """Return True if short calls may join the waiting lane: not where it has grown for others."""
     return pool.sizing.state.workers <= _ROOM
 
 
@@ -543,7 +560,7 @@ def _gil_wait_locked(pool: Pool, call: Call) -> int:
     been kept from its core, by the host perhaps, which the kernel of a guest does not see.
     """
     assert call.blocks is not None
-    load, tally = pool.interpreter.gil_load, pool.tally
+    load, tally = pool.budget.gil_load, pool.tally
     unknown = max(0, call.wall_ns - call.cpu_ns - call.run_delay_ns)
     most = call.blocks * load.longest_wait_since(call.started_ns) if call.blocks else unknown
     if call.in_waiting_lane:

@@ -9,9 +9,9 @@ A tool id is taken with the first site and given back when the last executor is 
 and coverage have ids of their own; if all are taken, no site is learned, and `statistics()` says so. Where
 there is no `sys.monitoring`, too.
 
-Actors: the governor (`learn`), workers in calls of users (`_called`, `_returned`), whoever closes the last
-pool (`rest`), and a forked child, which starts without sites. A change of events needs no lock besides the
-GIL; the own lock of this part keeps two threads from changing them at once, and is never held while the
+Actors: the governor (`learn`), workers in calls of users (`_called`, `_returned`), the thread that closes the
+last pool (`rest`), and a forked child, which starts without sites. A change of events needs no lock besides
+the GIL; the own lock of this part keeps two threads from changing them at once, and is never held while the
 interpreter's is asked for.
 """
 
@@ -71,7 +71,7 @@ class SiteEvents:
     def learn(self, worker: Worker, call: Call, cpu_ns: int | None) -> bool:
         """Learn where a call waits that was just judged to; return True if that is a new site.
 
-        By the governor, without the interpreter's lock.
+        By the governor, without the shared lock.
 
         Args:
             worker: In whose thread it waits.
@@ -115,7 +115,7 @@ class SiteEvents:
         for tool in _TOOL_IDS:
             try:
                 monitoring.use_tool_id(tool, _TOOL_NAME)
-            except ValueError:  # somebody has it
+            except ValueError:  # other code has it
                 continue
             self._tool, self.reason = tool, PhaseReason.ON
             events = monitoring.events
@@ -137,7 +137,7 @@ class SiteEvents:
             self._monitoring.set_local_events(self._tool, site.code, 0)
 
     def forget(self, site: WaitSite) -> None:
-        """Have no more events of a site; by whoever found that it does not wait any more."""
+        """Have no more events of a site that does not wait any more."""
         if self._sites.forget(site) and self._lock.acquire(blocking=False):
             try:
                 self._unwatch(site)
@@ -189,7 +189,7 @@ class SiteEvents:
                 phase.site = None
             if call is None or not worker.pool.phases:
                 return None
-            if worker.permit or call.unjudged or computes_between_waits(call.profile):
+            if worker.permit or call.unclassified or computes_between_waits(call.profile):
                 now = cpu()
                 if phase is not None and phase.last is not None:
                     phase.ended(now)
@@ -240,5 +240,7 @@ def _leave(worker: Worker, call: Call) -> None:
 
 
 def is_ours(module: str) -> bool:
-    """Tell whether a frame is one of this package, which waits by its own rules; isolates are waited for."""
+    """Return True if a frame is one of this package, which waits by its own rules; isolates are waited
+    for.
+    """
     return module.startswith(_PACKAGE) and not module.startswith(_ISOLATES)

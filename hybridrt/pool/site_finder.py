@@ -5,7 +5,7 @@ looked at twice within milliseconds: one that stands at the same instruction, wh
 was not put on a core, or had the GIL free all the time, waits there. A thread that waits for the GIL wakes at
 least every switch interval.
 
-Called by the governor alone, without the interpreter's lock.
+Called by the governor alone, without the shared lock.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The state that the one lock protects: calls, workers, pools, and what all pools share.
 
 Records. What happens to them is told by the files above: the path of a call in `scheduler`, the lists of
-workers in `roster`, the rare transitions in `cancelling`, `closing`, `helping` and `governing`, the threads
+workers in `roster`, the rare transitions in `withdraw`, `shutdown`, `nested` and `rebalance`, the threads
 in `worker` and `thread_pool`.
 
 One lock, held for a microsecond at a time, guards every queue, count and state of every pool: a permit that
@@ -39,9 +39,9 @@ from hybridrt.observe.kept import Kept
 from hybridrt.observe.profiles import Profiles
 from hybridrt.placements import Placement
 from hybridrt.pool.call_state import ASSIGNED, CANCELLED, DONE, QUEUED, RUNNING, Submission
-from hybridrt.pool.gates import Gate, WatchedGate
-from hybridrt.pool.interpreter_exit import Ending
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.interpreter_exit import InterpreterExit
+from hybridrt.pool.limiters import Limiter, WatchedLimiter
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.permits import NONE, Permits
 from hybridrt.pool.phase import Phase
@@ -52,11 +52,11 @@ from hybridrt.pool.tally import Tally
 from hybridrt.values import Decision
 
 __all__ = [
-    "ASSIGNED", "CANCELLED", "DONE", "ELSEWHERE", "ELSEWHERE_BEARER", "NOBODY", "QUEUED", "RUNNING", "Call",
-    "Ending", "Pool", "Roster", "SharedBudget", "Submission", "Worker",
+    "ASSIGNED", "CANCELLED", "DONE", "IN_ISOLATE", "IN_ISOLATE_BEARER", "NO_WORKERS", "QUEUED", "RUNNING",
+    "Call", "InterpreterExit", "Pool", "Roster", "SharedBudget", "Submission", "Worker",
 ]  # fmt: skip
 
-ELSEWHERE, ELSEWHERE_BEARER = "in another interpreter", "its isolate"
+IN_ISOLATE, IN_ISOLATE_BEARER = "in another interpreter", "its isolate"
 """`position` and `bearer` of a call in an isolate."""
 
 
@@ -87,7 +87,7 @@ class Call:
     place: OrderedDict[Call, None] | deque[Call] | None = None
     """The container it is queued in, or the batch of the worker it is assigned to."""
     quick: bool = False
-    """Delivering its result takes no time and runs nobody's code."""
+    """Delivering its result takes no time and runs no code of the user's."""
     patient: bool = False
     """Waits for space in a full queue instead of being refused."""
     resolves: bool = False
@@ -95,13 +95,14 @@ class Call:
     permit: int = NONE
     """What it was started with; from then on its worker holds it."""
     in_waiting_lane: bool = False
-    unjudged: bool = False
-    gates: tuple[Gate[Call], ...] = ()
-    gates_passed: int = 0
+    unclassified: bool = False
+    limiters: tuple[Limiter[Call], ...] = ()
+    limiters_passed: int = 0
     spills: bool = False
-    """It can run somewhere else: one that waits for too long at a watched gate is sent back to its caller."""
-    elsewhere: bool = False
-    """It runs in an isolate, whoever waits for that."""
+    """It can run somewhere else: one that waits for too long at a watched limiter is sent back to its
+    caller."""
+    isolated: bool = False
+    """It runs in an isolate; its worker or its loop only waits for the result."""
     abandoned: bool = False
     cancel_requested: bool = False
     queued_ns: int = 0
@@ -121,20 +122,20 @@ class Call:
 
     def age_ns(self) -> int:
         """Return the time since the call was queued."""
-        return self.pool.crew.wall_ns() - self.queued_ns
+        return self.pool.roster.wall_ns() - self.queued_ns
 
-    def judged_locked(self) -> None:
+    def classified_locked(self) -> None:
         """Count the call no more among those that are to show what their function does; the lock is held."""
-        if self.unjudged:
-            self.unjudged = False
-            self.profile.unjudged -= 1
+        if self.unclassified:
+            self.unclassified = False
+            self.profile.unclassified -= 1
 
     def deliver(self) -> None:
-        """Hand value or error to whoever waits; called once, without the lock."""
+        """Hand value or error to the caller; called once, without the lock."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """Complete what is awaited; called on the loop whose outlet has the call."""
+        """Complete what is awaited; called on the loop whose completion queue has the call."""
         raise NotImplementedError
 
     def refuse(self, error: BaseException) -> None:
@@ -156,18 +157,18 @@ class Call:
 class Worker:
     """What is known of one thread of a pool: the calls that it was given, and what these hold.
 
-    What a worker takes from the queue at once is a *stint*: one call, or a batch of very short calls of one
-    function. Permit, lane and the count of busy threads belong to the stint, so that a batch pays for them
-    once. How its calls are claimed is told in `worker`, whose class fills in the methods.
+    What a worker takes from the queue at once is an *assignment*: one call, or a batch of very short calls of
+    one function. Permit, lane and the count of busy threads belong to the assignment, so that a batch pays
+    for them once. How its calls are claimed is told in `worker`, whose class fills in the methods.
 
     Attributes:
-        serving: A stint is open; with `permit`, `waits` and `resolves` what it holds. Changed with the lock
-            held only.
-        deserted: Nobody waits for its call any more.
+        serving: An assignment is open; with `permit`, `waits` and `resolves` what it holds. Changed with the
+            lock held only.
+        abandoned: The caller of its call has left.
         call: The call that runs now; the innermost one where calls help each other.
         awaited: Whether the interpreter's exit waits for it.
-        bell: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
-        batch: The calls of the stint that have not been claimed yet.
+        wakeup: Rung when there is something in `batch` and the worker is `asleep`, or to leave.
+        batch: The calls of the assignment that have not been claimed yet.
         held: Calls of the batch that have ended and are to be delivered together.
         nested_wall_ns: Time within its call that belongs to others, or was spent in line for a permit.
         outer: Calls that wait for `call`, which the thread runs for them; the innermost first.
@@ -179,20 +180,37 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__", "asleep", "awaited", "batch", "bell", "call", "cpu_start_ns", "deserted", "held",
-        "nested_wall_ns", "outer", "permit", "phase", "pool", "probe", "resolves", "sample", "serving",
-        "thread", "waits",
+        "__weakref__",
+        "abandoned",
+        "asleep",
+        "awaited",
+        "batch",
+        "call",
+        "cpu_start_ns",
+        "held",
+        "nested_wall_ns",
+        "outer",
+        "permit",
+        "phase",
+        "pool",
+        "probe",
+        "resolves",
+        "sample",
+        "serving",
+        "thread",
+        "waits",
+        "wakeup",
     )  # fmt: skip
 
     thread: Thread
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.serving = self.waits = self.resolves = self.deserted = False
+        self.serving = self.waits = self.resolves = self.abandoned = False
         self.permit = NONE
         self.phase: Phase | None = None
         self.call: Call | None = None
-        self.bell: SimpleQueue[None] = SimpleQueue()
+        self.wakeup: SimpleQueue[None] = SimpleQueue()
         self.batch: deque[Call] = deque()
         self.held: deque[Call] = deque()
         self.outer: tuple[Call, ...] = ()
@@ -216,15 +234,15 @@ class Worker:
 
     def calls(self) -> tuple[Call, ...]:
         """Return the call that runs now, and those that wait for it in the same thread."""
-        # That sets `outer` before `call` on the way in, and `call` before `outer` on the way out: whoever
-        # finds the same call before and after has read what waits for it.
+        # That sets `outer` before `call` on the way in, and `call` before `outer` on the way out: a reader
+        # that finds the same call before and after has read what waits for it.
         while True:
             call, outer = self.call, self.outer
             if call is self.call:
                 return outer if call is None or call in outer else (call, *outer)
 
     def runs(self, call: Call) -> bool:
-        """Tell whether the call runs here, or waits for one that does."""
+        """Return True if the call runs here, or waits for one that does."""
         return self.call is call or call in self.outer
 
     def start(self) -> None:
@@ -252,7 +270,7 @@ class Worker:
         raise NotImplementedError
 
 
-NOBODY: list[Worker] = []
+NO_WORKERS: list[Worker] = []
 """No worker to start; never changed."""
 
 
@@ -362,13 +380,13 @@ class Pool:
     """The calls of one executor.
 
     Args:
-        interpreter: What is shared with the other pools.
+        budget: What is shared with the other pools.
         admission: Chooses among the queued calls.
         policy: Moves `limit`.
         sizing: Asks it.
         limits: Bounds of the policy and of the number of threads.
         queue_max: Calls queued at most; None for no bound.
-        crew: Its workers.
+        roster: Its workers.
         hooks: What to tell about calls and threads.
         measures: Whether workers read their clocks.
         memory_max: Bytes that the process may use while the pool is there; None for what the host allows.
@@ -378,24 +396,24 @@ class Pool:
     def __init__(
         self,
         *,
-        interpreter: SharedBudget,
+        budget: SharedBudget,
         admission: Admission[Call],
         policy: Policy,
         sizing: Sizer,
         limits: Limits,
         queue_max: int | None,
-        crew: Roster,
+        roster: Roster,
         hooks: Watcher,
         measures: bool = True,
         memory_max: int | None = None,
         phases: bool = True,
     ) -> None:
         self.phases = phases
-        self.interpreter = interpreter
+        self.budget = budget
         self.admission = admission
         self.policy = policy
         self.limits = limits
-        self.crew = crew
+        self.roster = roster
         self.hooks = hooks
         self.profiles = Profiles()
         self.placed: dict[str, tuple[Profile, Placed]] = {}
@@ -415,38 +433,38 @@ class Pool:
         self.queue_room = (1 << 62) if queue_max is None else queue_max
         self.start_clean()
         self.use_clocks()
-        interpreter.take_in(self)
+        budget.take_in(self)
 
     __repr__ = show_pool
 
     def use_clocks(self) -> None:
         """Let workers read the clocks, or none where nothing is measured."""
-        clock = self.interpreter.clock
+        clock = self.budget.clock
         measured = (clock.wall_ns, clock.cpu_ns, clock.wall_ns)
-        crew = self.crew
-        crew.wall_ns, crew.cpu_ns, crew.queue_ns = measured if self.measures else (_no_time,) * 3
+        roster = self.roster
+        roster.wall_ns, roster.cpu_ns, roster.queue_ns = measured if self.measures else (_no_time,) * 3
 
     def start_clean(self) -> None:
         """Forget queue and workers: a forked child has neither the threads nor the callers."""
-        self.lock, self.governor = self.interpreter.lock, self.interpreter.governor
-        self.shield = self.interpreter.shield
+        self.lock, self.governor = self.budget.lock, self.budget.governor
+        self.shield = self.budget.shield
         self.profiles.start_clean(self.lock)
         self.admission.drain()
-        self.crew.forget()
+        self.roster.forget()
         self.queued = 0
         self.backlog: OrderedDict[Call, None] = OrderedDict()
         self.resolve_lane: OrderedDict[Call, None] = OrderedDict()
-        self.at_gates: OrderedDict[Call, None] = OrderedDict()
+        self.at_limiters: OrderedDict[Call, None] = OrderedDict()
         self.busy = self.resolving = self.waiting = 0
-        self.deserted = 0
+        self.abandoned = 0
         """Busy workers whose caller has left: they count against `max_workers` alone."""
 
     def is_active(self) -> bool:
-        """Tell whether a call is queued or runs."""
+        """Return True if a call is queued or runs."""
         return bool(self.queued or self.busy or self.resolving or self.backlog)
 
     def at_rest(self) -> bool:
-        """Tell whether windows without calls would change nothing."""
+        """Return True if windows without calls would change nothing."""
         return self.policy.at_rest(self.limits, self.sizing.state)
 
     def governed_running(self) -> int:
@@ -471,11 +489,11 @@ class Pool:
         """Return a worker whose thread has this name and does not run yet."""
         raise NotImplementedError
 
-    def start(self, hired: list[Worker], submitted: Call | None = None) -> None:
-        """Start threads, without the lock; `submitted` is the call whose submission hired them.
+    def start(self, to_start: list[Worker], submitted: Call | None = None) -> None:
+        """Start threads, without the lock; `submitted` is the call whose submission added them.
 
         Raises:
-            RuntimeError, MemoryError: No thread could be started and `submitted` has nobody to run it.
+            RuntimeError, MemoryError: No thread could be started and `submitted` has no worker to run it.
         """
         raise NotImplementedError
 
@@ -512,7 +530,7 @@ class SharedBudget:
         """Called after each look at the host, by the governor, without the lock."""
         self.native_limits = NativeLimits(wanted=False)
         self.pools: WeakSet[Pool] = WeakSet()
-        self.gates: list[WatchedGate[Call]] = []
+        self.limiters: list[WatchedLimiter[Call]] = []
         """Those of the isolates; none is ever taken out."""
         self.permits = Permits(gil=self.gil, cores=self.cores)
         self.refusal: Callable[[], BaseException] | None = None
@@ -520,7 +538,7 @@ class SharedBudget:
 
     def take_in(self, pool: Pool) -> None:
         """Count a new pool among the others; one that comes at exit takes no calls."""
-        with patiently(self.lock):  # which `exiting` holds while it sets the one and lists the others
+        with without_convoy(self.lock):  # which `exit` holds while it sets the one and lists the others
             self.pools.add(pool)
             if self.refusal is not None:
                 pool.refusal, pool.draining = self.refusal, True
@@ -551,29 +569,29 @@ class SharedBudget:
 
     def lacks_permit(self) -> bool:
         """Return True if a call waits for a permit, to start or to go on."""
-        return bool(self.starved or self.permits.waits)
+        return bool(self.waiting_for_permit or self.permits.waits)
 
     def rest_if_over(self) -> None:
         """Forget where calls wait once no pool takes calls any more; without the lock."""
-        if all(pool.draining and not pool.crew.workers for pool in self.all_pools()):
+        if all(pool.draining and not pool.roster.workers for pool in self.all_pools()):
             self.phases.rest()
 
     def all_pools(self) -> list[Pool]:
         """Return the pools there are; to be called without the lock."""
-        with patiently(self.lock):
+        with without_convoy(self.lock):
             return list(self.pools)
 
     def start_clean(self) -> None:
         """Forget all that ran; used at the start and in a forked child."""
         self.lock = threading.Lock()
         self.permits.forget()
-        self.starved: dict[Pool, None] = {}
+        self.waiting_for_permit: dict[Pool, None] = {}
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
-        self.permits.queued = self.starved
+        self.permits.queued = self.waiting_for_permit
         self.gil_load = GilLoad(switch_interval_ns())
         self.kept = Kept()
         """For how long calls had no core lately, beyond what the kernel tells of each thread."""
-        self.ending: Ending | None = None
+        self.exiting: InterpreterExit | None = None
 
 
 def _no_time() -> int:

@@ -1,4 +1,4 @@
-"""Running counts of one pool; the interpreter's lock protects them."""
+"""Running counts of one pool; the shared lock protects them."""
 
 from __future__ import annotations
 

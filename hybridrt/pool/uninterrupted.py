@@ -1,7 +1,7 @@
 """Steps that are done as a whole: no exception of a signal handler ends them half-way.
 
 A signal handler runs between any two bytecodes of the main thread, and Python's own for Ctrl-C raises there.
-A call could then be counted and not queued, a worker hired and not started, a future never completed. So
+A call could then be counted and not queued, a worker added and not started, a future never completed. So
 these functions are marked, and `loop.interrupts` sees in the frames of the thread whether one of them is
 under way. A mark costs a call nothing.
 """

@@ -1,8 +1,8 @@
 """A worker: one thread that runs calls, one after the other.
 
-The calls that a worker was given, its stint, lie in `batch`. Taking one out of there is the claim:
+The calls that a worker was given, its assignment, lie in `batch`. Taking one out of there is the claim:
 
-    1. A dispatch puts calls into `batch`, ASSIGNED, and rings `bell`.
+    1. A dispatch puts calls into `batch`, ASSIGNED, and rings `wakeup`.
     2. A canceller, with the lock, removes its call from `batch`; or
     3. the worker, without the lock, pops it.
 
@@ -13,7 +13,7 @@ What the worker runs is in `call`, which the governor reads from outside. An idl
 nothing of a finished call alive. It holds no reference to its executor: it knows the pool, and the
 pool does not know the executor.
 
-Threads are daemons that `concurrent.futures` joins at exit like its own, after `exiting` has waited
+Threads are daemons that `concurrent.futures` joins at exit like its own, after `exit` has waited
 for the pending calls; but one that is stuck can be left behind (`leave_behind`), which a non-daemon
 thread never can. Each thread registers itself for that. To start one takes no lock, because a signal
 handler that interrupts a start, here or in the standard library's pool, may cancel a call, and that
@@ -31,9 +31,8 @@ from hybridrt.errors import WorkerLostError
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS
-from hybridrt.pool.closing import break_down, helped_lost, worker_left
-from hybridrt.pool.helping import claim_for_help
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
+from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.phases import begin as begin_phase
 from hybridrt.pool.roster import dismisses, gone, may_leave
 from hybridrt.pool.scheduler import (
@@ -44,7 +43,8 @@ from hybridrt.pool.scheduler import (
     finish_batch,
     finish_helped,
 )
-from hybridrt.pool.state import DONE, ELSEWHERE, ELSEWHERE_BEARER, RUNNING, Call, Pool, Worker
+from hybridrt.pool.shutdown import break_down, helped_lost, worker_left
+from hybridrt.pool.state import DONE, IN_ISOLATE, IN_ISOLATE_BEARER, RUNNING, Call, Pool, Worker
 from hybridrt.pool.thread import make_thread
 
 __all__ = ["WorkerThread", "current_worker"]
@@ -75,20 +75,20 @@ class WorkerThread(Worker):
     @property
     def bearer(self) -> str:
         """Name the thread, or say that the call has another one."""
-        return ELSEWHERE_BEARER if self._is_elsewhere() else f"its thread {self.thread.name}"
+        return IN_ISOLATE_BEARER if self._is_isolated() else f"its thread {self.thread.name}"
 
     def position(self) -> str:
         """Return where the thread stands, as `at file:line in function`, unless it waits for an isolate."""
-        if self._is_elsewhere():
-            return ELSEWHERE
+        if self._is_isolated():
+            return IN_ISOLATE
         frame = sys._current_frames().get(self.thread.ident or 0)
         if frame is None:
-            return "nobody knows where"
+            return "at an unknown place"
         return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
-    def _is_elsewhere(self) -> bool:
+    def _is_isolated(self) -> bool:
         call = self.call  # read once: the worker ends calls without the lock
-        return call is not None and call.elsewhere
+        return call is not None and call.isolated
 
     def start(self) -> None:
         """Start the thread.
@@ -104,8 +104,8 @@ class WorkerThread(Worker):
         """Let the interpreter exit without waiting for this thread."""
         self.awaited = False  # before the other, as `_register` looks at it after it has registered
         stdlib_threads._threads_queues.pop(self.thread, None)  # type: ignore[attr-defined]
-        if (ending := self.pool.interpreter.ending) is not None:
-            ending.bell.put(None)
+        if (ending := self.pool.budget.exiting) is not None:
+            ending.wakeup.put(None)
 
     def stand_in(self) -> None:
         """Work in the calling thread, which has nothing else to do, if the own one cannot be started."""
@@ -124,11 +124,11 @@ class WorkerThread(Worker):
     def _register(self) -> None:
         """Let `concurrent.futures` join the thread at exit.
 
-        It does so after `exiting` has seen that each worker that is awaited has left its pool, so that it
+        It does so after `exit` has seen that each worker that is awaited has left its pool, so that it
         finds the thread of each of them, and none that has not started.
         """
         with stdlib_threads._global_shutdown_lock:
-            stdlib_threads._threads_queues[self.thread] = self.bell  # type: ignore[index]  # it is a dict
+            stdlib_threads._threads_queues[self.thread] = self.wakeup  # type: ignore[index]  # it is a dict
         if not self.awaited:
             self.leave_behind()
 
@@ -150,10 +150,10 @@ class WorkerThread(Worker):
             self._leave()
 
     def _initialize(self) -> bool:
-        if self.pool.crew.initializer is None:
+        if self.pool.roster.initializer is None:
             return True
         try:
-            self.pool.crew.initializer(*self.pool.crew.initargs)
+            self.pool.roster.initializer(*self.pool.roster.initargs)
         except BaseException:
             futures_logger.critical("Exception in initializer:", exc_info=True)
             break_down(self.pool, self)
@@ -161,18 +161,20 @@ class WorkerThread(Worker):
         return True
 
     def _wait(self) -> bool:
-        """Park until there is a stint; return False when it is time to leave."""
-        crew = self.pool.crew
-        timeout = crew.idle_timeout if len(crew.workers) > crew.min_workers else None  # it would stay anyway
+        """Park until there is an assignment; return False when it is time to leave."""
+        roster = self.pool.roster
+        timeout = (
+            roster.idle_timeout if len(roster.workers) > roster.min_workers else None
+        )  # it would stay anyway
         while True:
             self.asleep = True
             try:
                 if self.serving:
                     pass
                 elif timeout is None:
-                    self.bell.get()
+                    self.wakeup.get()
                 else:
-                    self.bell.get(timeout=timeout)
+                    self.wakeup.get(timeout=timeout)
             except Empty:
                 if may_leave(self.pool, self, timed_out=True):
                     return False
@@ -183,21 +185,21 @@ class WorkerThread(Worker):
                 self.asleep = False
             if self.serving:
                 return True
-            # Else a ring for a stint that was claimed before it was heard, or a call to leave.
+            # Else a ring for an assignment that was claimed before it was heard, or a call to leave.
             if dismisses(self.pool) and may_leave(self.pool, self, timed_out=False):
                 return False
 
     def _claim(self) -> Call | None:
-        """Return the next call of this stint or of another one, or None when parked."""
+        """Return the next call of this assignment or of another one, or None when parked."""
         while self.serving:
             try:
                 return self.batch.popleft()
-            except IndexError:  # the stint's calls were withdrawn
+            except IndexError:  # the assignment's calls were withdrawn
                 begin_next(self.pool, self)
         return None
 
     def _serve(self, call: Call) -> None:
-        """Run a claimed call, or the batch it begins, and take the next stint."""
+        """Run a claimed call, or the batch it begins, and take the next assignment."""
         if self.batch:
             self._run_batch(call)
             del call  # an error's traceback holds the frames above its own, too
@@ -216,7 +218,7 @@ class WorkerThread(Worker):
             else:
                 finish(self.pool, self, call)
         finally:
-            call.deliver()  # whatever goes wrong here: nobody may wait for ever
+            call.deliver()  # whatever goes wrong here: no caller may wait forever
             del call
         if not quick:
             begin_next(self.pool, self)
@@ -229,7 +231,7 @@ class WorkerThread(Worker):
         the calls after it. One that takes longer than was expected holds nothing back: the governor
         releases what has ended.
         """
-        batch, wall, cpu = self.batch, self.pool.crew.wall_ns, self.pool.crew.cpu_ns
+        batch, wall, cpu = self.batch, self.pool.roster.wall_ns, self.pool.roster.cpu_ns
         profile, hooks, watched = call.profile, self.pool.hooks, self.pool.hooks.on_event is not None
         begun, cpu_begun = wall(), cpu()
         now, cpu_now = begun, cpu_begun
@@ -299,7 +301,7 @@ class WorkerThread(Worker):
         """Run a queued call that the calling thread, this worker's, would only wait for."""
         if not claim_for_help(self, call):
             return
-        wall, cpu = self.pool.crew.wall_ns, self.pool.crew.cpu_ns
+        wall, cpu = self.pool.roster.wall_ns, self.pool.roster.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()
         outer = self.outer
         if self.call is not None:
@@ -320,7 +322,7 @@ class WorkerThread(Worker):
 
     def _execute(self, call: Call) -> None:
         """Run the function and note what it returned or raised, and what it cost."""
-        wall, cpu = self.pool.crew.wall_ns, self.pool.crew.cpu_ns
+        wall, cpu = self.pool.roster.wall_ns, self.pool.roster.cpu_ns
         outer, outer_cpu_start = self.call, self.cpu_start_ns
         self.nested_cpu_ns = 0
         fn, context = call.fn, call.context
@@ -389,7 +391,7 @@ class WorkerThread(Worker):
                 gone(self.pool)
 
     def _close_probe(self) -> None:
-        with patiently(self.pool.interpreter.lock):
+        with without_convoy(self.pool.budget.lock):
             probe, self.probe = self.probe, None
         if probe is not None:
             probe.close()

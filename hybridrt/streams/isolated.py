@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hybridrt.errors import NotPortableError
-from hybridrt.loop.isolated import Line, generator_step, line_of
-from hybridrt.loop.port import Port
+from hybridrt.isolates.child import inside
+from hybridrt.isolates.context import crossing_context
+from hybridrt.isolates.holder import Holder
+from hybridrt.loop.binding import LoopBinding
+from hybridrt.loop.isolated_call import IsolateRoute, generator_step, isolate_route_of
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.isolates.child import inside
-from hybridrt.pool.isolates.context import crossing_context
-from hybridrt.pool.isolates.holder import Holder
 from hybridrt.streams.producer import SLICE_NS, Producer
 from hybridrt.values import GilClass, Isolation, Kind
 
@@ -26,9 +26,9 @@ EACH_NS = 50_000
 """and an item on average: carrying one costs some microseconds, a batch some hundred. Neither is tuned."""
 
 
-def can_isolate(port: Port) -> bool:
+def can_isolate(loop_binding: LoopBinding) -> bool:
     """Return True if steps may leave this interpreter: it is no isolate, and its calls have threads."""
-    return not (inside() or port.at_once)
+    return not (inside() or loop_binding.at_once)
 
 
 def is_worth_it(profile: Profile, ran_ns: int, items: int) -> bool:
@@ -39,23 +39,29 @@ def is_worth_it(profile: Profile, ran_ns: int, items: int) -> bool:
 
 
 def hold(
-    port: Port,
+    loop_binding: LoopBinding,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     isolation: Isolation,
-) -> tuple[Line, Holder]:
+) -> tuple[IsolateRoute, Holder]:
     """Return what will keep an isolate for one generator; none is taken yet.
 
     Raises:
         NotPortableError: Another interpreter could not find the function.
     """
-    line = line_of(port, fn, isolation)
-    variables = port.variables
+    isolate_route = isolate_route_of(loop_binding, fn, isolation)
+    variables = loop_binding.variables
     holder = Holder(
-        line.reference, args, kwargs, line.crew, port.setup, variables, crossing_context(variables)
+        isolate_route.reference,
+        args,
+        kwargs,
+        isolate_route.isolate_pool,
+        loop_binding.setup,
+        variables,
+        crossing_context(variables),
     )
-    return line, holder
+    return isolate_route, holder
 
 
 class IsolatedProducer(Producer):
@@ -63,18 +69,20 @@ class IsolatedProducer(Producer):
 
     Args:
         holder: Keeps the isolate.
-        line: The way there.
+        isolate_route: The way there.
         bound: Items in the buffer at most.
         wake: Wakes the loop, from any thread.
     """
 
-    def __init__(self, holder: Holder, line: Line, bound: int, wake: Callable[[], object]) -> None:
+    def __init__(
+        self, holder: Holder, isolate_route: IsolateRoute, bound: int, wake: Callable[[], object]
+    ) -> None:
         super().__init__()
-        self._holder, self._line, self._bound, self._wake = holder, line, bound, wake
+        self._holder, self._isolate_route, self._bound, self._wake = holder, isolate_route, bound, wake
 
-    def make_step(self, port: Port, run: Callable[[], None]) -> Any:
-        """Return a call that passes the gate of the isolates, as every call there."""
-        return generator_step(port, self._line, self._holder, run)
+    def make_step(self, loop_binding: LoopBinding, run: Callable[[], None]) -> Any:
+        """Return a call that passes the limiter of the isolates, as every call there."""
+        return generator_step(loop_binding, self._isolate_route, self._holder, run)
 
     def _advance(self) -> None:
         until = time.perf_counter_ns() + SLICE_NS

@@ -11,11 +11,11 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from hybridrt.callables import Binding, mark_as_async_generator_function
 from hybridrt.errors import NotPortableError
-from hybridrt.loop.port import Port, current_port
-from hybridrt.observe.naming import function_name
+from hybridrt.loop.binding import LoopBinding, current_binding
+from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import IN_PLACE, Options, first_place
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.limiters import Limiter
 from hybridrt.streams.producer import GeneratorProducer
 from hybridrt.streams.steps import MakeStep, Steps, without_deadline
 
@@ -54,7 +54,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         *,
         binding: Binding = "object",
         head: tuple[Any, ...] = (),
-        limiter: Gate[Any] | None = None,
+        limiter: Limiter[Any] | None = None,
         **unused: Any,
     ) -> None:
         super().__init__(fn, options, binding=binding, head=head, limiter=limiter)
@@ -84,7 +84,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return super().__get__(obj, owner)
 
-    async def run_on(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Refuse to be awaited.
 
         Raises:
@@ -100,9 +100,9 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
             for item in self._fn(*args, **kwargs):
                 yield item
             return
-        port = current_port()
-        far = self._open_far(port, args, kwargs)
-        steps = self.open(port, args, kwargs) if far is None else far
+        loop_binding = current_binding()
+        far = self._open_far(loop_binding, args, kwargs)
+        steps = self.open(loop_binding, args, kwargs) if far is None else far
         again = far is not None and self._options.where == "auto"
         taken = 0
         try:
@@ -117,7 +117,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
                     await (
                         steps.aclose()
                     )  # nothing of it has been seen, and it is pure: once more, in a thread
-                    steps, again = self.open(port, args, kwargs), False
+                    steps, again = self.open(loop_binding, args, kwargs), False
                     continue
                 again = False
                 items = steps.producer.items
@@ -134,7 +134,9 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
             if steps is not far:
                 self._seen.note(steps.producer.ran_ns, taken)
 
-    def _open_far(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps | None:
+    def _open_far(
+        self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Steps | None:
         """Return the steps of a generator in an isolate; None where it is to run in a thread.
 
         Raises:
@@ -146,39 +148,41 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         if not (forced or (learns and self._seen.ran_ns)):
             return None
         far = _isolated()
-        profile = self._own_profile(port.pool)
-        if not far.can_isolate(port):
+        profile = self._own_profile(loop_binding.pool)
+        if not far.can_isolate(loop_binding):
             return None
         if not forced and not far.is_worth_it(profile, self._seen.ran_ns, self._seen.items):
             return None
         try:
-            line, holder = far.hold(port, self._fn, args, kwargs, options.isolation)
+            isolate_route, holder = far.hold(loop_binding, self._fn, args, kwargs, options.isolation)
         except NotPortableError:
             if forced:
                 raise
             self._stays = True
             return None
-        if not forced and line.crew.lent >= line.crew.gate.limit:
+        if not forced and isolate_route.isolate_pool.lent >= isolate_route.isolate_pool.limiter.limit:
             return None  # as many streams hold one as may
         bound = options.buffer or BUFFER
-        steps = self._make_steps(port, lambda port, run: producer.make_step(port, run), bound)
-        producer = steps.producer = far.IsolatedProducer(holder, line, bound, steps.wake)
+        steps = self._make_steps(
+            loop_binding, lambda loop_binding, run: producer.make_step(loop_binding, run), bound
+        )
+        producer = steps.producer = far.IsolatedProducer(holder, isolate_route, bound, steps.wake)
         return steps
 
-    def open(self, port: Port, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
+    def open(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         """Return the steps of one generator, of which none has run."""
-        return self.open_over(port, partial(self._fn, *args, **kwargs))
+        return self.open_over(loop_binding, partial(self._fn, *args, **kwargs))
 
-    def open_over(self, port: Port, make: Callable[[], Iterator[Any]]) -> Steps:
+    def open_over(self, loop_binding: LoopBinding, make: Callable[[], Iterator[Any]]) -> Steps:
         """Return the steps of what `make` gives, which counts as calls of this function."""
         bound = self._options.buffer or BUFFER
-        steps = self._make_steps(port, self._make_step, bound)
+        steps = self._make_steps(loop_binding, self._make_step, bound)
         steps.producer = GeneratorProducer(make, bound, steps.wake)
         return steps
 
-    def _make_steps(self, port: Port, make_step: MakeStep, bound: int) -> Steps:
+    def _make_steps(self, loop_binding: LoopBinding, make_step: MakeStep, bound: int) -> Steps:
         return Steps(
-            port,
+            loop_binding,
             make_step,
             partial(_start, self._steps),
             without_deadline(partial(_start, self._closing)),
@@ -186,8 +190,8 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
             self._options.timeout,
         )
 
-    def _make_step(self, port: Port, run: Callable[[], None]) -> Any:
-        call = self._make(port, (), {})
+    def _make_step(self, loop_binding: LoopBinding, run: Callable[[], None]) -> Any:
+        call = self._make(loop_binding, (), {})
         call.fn = run
         return call
 

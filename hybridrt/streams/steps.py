@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.errors import RuntimeClosedError
+from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.port import Port, current_port
 from hybridrt.streams.producer import Producer
 
 __all__ = ["MakeStep", "Start", "Steps", "without_deadline"]
@@ -25,7 +25,7 @@ class _Cancellable(Protocol):
     def cancel(self) -> object: ...
 
 
-MakeStep = Callable[[Port, Callable[[], None]], LoopCall]
+MakeStep = Callable[[LoopBinding, Callable[[], None]], LoopCall]
 """Makes the call of a step, or of closing, from what it is to run; does not submit it."""
 Start = Callable[[LoopCall], list[Any]]
 """Submits a call by the options of its function; returns what is to be cancelled when it has ended."""
@@ -35,7 +35,7 @@ class Steps:
     """One generator, as its loop sees it; every method runs on the loop.
 
     Args:
-        port: Through which the steps go out.
+        loop_binding: Through which the steps go out.
         make_step: Makes a call for it.
         start: Submits a step.
         start_closing: Submits the call that closes the generator.
@@ -45,14 +45,14 @@ class Steps:
 
     def __init__(
         self,
-        port: Port,
+        loop_binding: LoopBinding,
         make_step: MakeStep,
         start: Start,
         start_closing: Start,
         bound: int,
         timeout: float | None,
     ) -> None:
-        self._port, self._make_step = port, make_step
+        self._loop_binding, self._make_step = loop_binding, make_step
         self._start, self._start_closing = start, start_closing
         self.bound, self._refill_at, self._timeout = bound, bound // 2, timeout
         self._context: Context = copy_context()
@@ -64,8 +64,8 @@ class Steps:
 
     def wake(self) -> None:
         """Wake the consumer, from any thread."""
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
-            self._port.loop.call_soon_threadsafe(self._changed.set)
+        with suppress(RuntimeError):  # the loop is closed, and no task waits
+            self._loop_binding.loop.call_soon_threadsafe(self._changed.set)
 
     async def more(self) -> bool:
         """Wait until there is an item; return False at the end.
@@ -87,7 +87,7 @@ class Steps:
                 if producer.items or (self._call is None and producer.ended) or self._error is not None:
                     continue
                 if timer is None and self._timeout is not None:
-                    timer = self._port.loop.call_later(self._timeout, self.expire_item)
+                    timer = self._loop_binding.loop.call_later(self._timeout, self.expire_item)
                 await self._changed.wait()
         finally:
             producer.wanted = False
@@ -138,7 +138,7 @@ class Steps:
         try:
             self._submit(run, self._start_closing)
         except RuntimeClosedError:
-            self._port = current_port()  # without a runtime by now
+            self._loop_binding = current_binding()  # without a runtime by now
             try:
                 self._submit(run, self._start_closing)
             except RuntimeClosedError:  # the program ends
@@ -156,8 +156,8 @@ class Steps:
         return cancelled
 
     def _submit(self, run: Callable[[], None], start: Start) -> None:
-        call = self._make_step(self._port, run)
-        if not call.elsewhere:
+        call = self._make_step(self._loop_binding, run)
+        if not call.isolated:
             # The thread of a step that was left behind may not have left the context yet.
             call.context = self._context.copy() if self.producer.closing else self._context
         self._call = call

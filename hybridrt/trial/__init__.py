@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any
 
 from hybridrt.arguments import check_count
-from hybridrt.observe.naming import function_name, unwrap
+from hybridrt.observe.function_name import function_name, unwrap
 from hybridrt.offload import Offloaded, offload
 from hybridrt.options import IN_PLACE
 from hybridrt.runner import run
-from hybridrt.trial.measuring import Call, Plan, idle_delay, measure
+from hybridrt.trial.measurement import Call, Plan, idle_delay, measure
 from hybridrt.trial.progress import ProgressLine
 from hybridrt.trial.values import Trial, TrialRow
 from hybridrt.trial.verdict import judge
@@ -39,7 +39,7 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
     eight times at once among them, and in other processes or interpreters: do not try one that must not
     run twice. The table shows, for each placement, the time of a call made
     alone, the delay of the loop meanwhile, the longest stall as a share of the call, how much of the time
-    this interpreter's GIL was taken, and what eight calls at once get done.
+    this budget's GIL was taken, and what eight calls at once get done.
 
     It runs an event loop (asyncio's, with a `Runtime`) and returns when all is measured: some 5 seconds
     for a short function, and some 36 calls for one that takes longer than a second. On a terminal it

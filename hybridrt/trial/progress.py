@@ -1,4 +1,5 @@
-"""A line on standard error that says what a trial does, and goes away; nothing where nobody looks."""
+"""A line on standard error that says what a trial does, and goes away; nothing where the output is not a
+terminal."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 import hybridrt
 from hybridrt.cli import main
-from hybridrt.trial import measuring
+from hybridrt.trial import measurement
 from tests.cli import functions
 
 ROOT = Path(hybridrt.__file__).resolve().parents[1]
@@ -21,7 +21,7 @@ HERE = "tests.cli.functions"
 
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(measurement, "IDLE_SECONDS", 0.01)
     functions.calls.clear()
     yield
     functions.calls.clear()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hybridrt.cli.naming import UsageError, find_function, parse_arguments, parse_value
+from hybridrt.cli.target import UsageError, find_function, parse_arguments, parse_value
 from tests.cli import functions
 
 plain = (

@@ -13,9 +13,9 @@ import pytest
 import hybridrt
 from hybridrt import Trial, TrialRow, trial
 from hybridrt.placements import time_text
-from hybridrt.trial import measuring
+from hybridrt.trial import measurement
 from hybridrt.trial.progress import ProgressLine
-from hybridrt.trial.watching import GilWatch
+from hybridrt.trial.watch import GilWatch
 from hybridrt.values import LoopDelay
 from tests.cli import functions
 
@@ -23,7 +23,7 @@ from tests.cli import functions
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Look at the idle loop for a moment only, and forget earlier calls."""
-    monkeypatch.setattr(measuring, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(measurement, "IDLE_SECONDS", 0.01)
     functions.calls.clear()
     yield
     functions.calls.clear()

@@ -144,7 +144,7 @@ def test_a_failure_is_logged_once_and_the_statistics_have_it(caplog: pytest.LogC
     pool: Pool = stage.pool
     with caplog.at_level(logging.ERROR, "hybridrt"):
         for step in range(1, 4):
-            pool.sizing.close_window(pool, step * 1_000_000_000 + pool.interpreter.clock.wall_ns())
+            pool.sizing.close_window(pool, step * 1_000_000_000 + pool.budget.clock.wall_ns())
             pool.sizing.tell_failure()
     (record,) = caplog.records
     assert record.getMessage() == "the policy Steady failed; the pool keeps its size"

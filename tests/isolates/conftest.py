@@ -11,8 +11,8 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.pool.gates import WatchedGate
-from hybridrt.pool.isolates import crew
+from hybridrt.isolates import isolate_pool
+from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.values import Isolation
 from tests.pool.support import until
 
@@ -44,21 +44,21 @@ def far_gate(tmp_path: Path) -> FarGate:
 
 
 @pytest.fixture
-def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedGate]:
+def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[WatchedLimiter]:
     """Let one isolate of each kind do all calls, whatever the host would allow."""
-    monkeypatch.setattr(crew.shared, "host_seen", [])
-    gates = [each.gate for each in crew._crews]
+    monkeypatch.setattr(isolate_pool.shared, "host_seen", [])
+    gates = [each.limiter for each in isolate_pool._isolate_pools]
     limits = [(gate.limit, gate.most) for gate in gates]
     for gate in gates:
         gate.limit = gate.most = 1
-    yield crew.processes.gate
+    yield isolate_pool.processes.limiter
     for gate, before in zip(gates, limits, strict=True):
         assert (gate.active, len(gate.waiting)) == (0, 0)
         gate.limit, gate.most = before
 
 
 @pytest.fixture
-def two_at_a_time(one_at_a_time: WatchedGate) -> None:
+def two_at_a_time(one_at_a_time: WatchedLimiter) -> None:
     """Let two processes do all calls."""
     one_at_a_time.limit = 2
 
@@ -67,7 +67,7 @@ def two_at_a_time(one_at_a_time: WatchedGate) -> None:
 def nothing_left() -> Iterator[None]:
     """Fail a module that leaves a process or an interpreter behind."""
     yield
-    crew.close_isolates()
+    isolate_pool.close_isolates()
     left = psutil.wait_procs(psutil.Process().children(recursive=True), LEAVING_SECONDS)[1]
     assert not left, f"processes outlived their tests: {left}"
     assert interpreters() == 1
@@ -81,14 +81,14 @@ def kept(nothing_left: None) -> Iterator[None]:
     another one. So it has looked before the first test, and looks again after the last.
     """
     user: Any = type("User", (), {})()
-    crew._users.add(user)
+    isolate_pool._users.add(user)
     with pytest.MonkeyPatch.context() as patch:
-        for each in crew._crews:
+        for each in isolate_pool._isolate_pools:
             patch.setattr(each, "_idle_timeout", 3600.0)
             each.give_back(each.lease())
             until(lambda each=each: each._changed._waiters, "that thread has looked")
         yield
-    crew._users.discard(user)
+    isolate_pool._users.discard(user)
 
 
 def interpreters() -> int:

@@ -1,4 +1,4 @@
-"""Functions that the tests have done elsewhere; isolates import this module."""
+"""Functions that the tests have done isolated; isolates import this module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hybridrt import check_cancelled, offload
-from hybridrt.pool.isolates.packing import Packed, pack
+from hybridrt.isolates.packing import Packed, pack
 
 seen: ContextVar[str] = ContextVar("seen", default="nothing")
 calls = 0
@@ -140,7 +140,7 @@ def fail_odder() -> None:
 
 
 def signals() -> tuple[bool, bool]:
-    """Tell whether Ctrl-C is ignored, and whether it is blocked."""
+    """Return True if Ctrl-C is ignored, and whether it is blocked."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, signal.SIGINT in mask
 

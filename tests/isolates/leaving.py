@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hybridrt.pool.isolates.child import inside
+from hybridrt.isolates.child import inside
 
 if inside():
     raise SystemExit(2)

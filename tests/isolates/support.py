@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.loop.isolated import isolated_call
-from hybridrt.loop.port import current_port
+from hybridrt.loop.binding import current_binding
+from hybridrt.loop.isolated_call import isolated_call
 from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE
 
@@ -25,7 +25,7 @@ __all__ = ["FarGate", "cancel_kills", "closes_after", "push", "run_isolated"]
 
 def push(fn: Callable[..., Any], *args: Any, isolation: Isolation = "process", **options: Any) -> Any:
     """Make and submit an isolated call; return it, to be awaited."""
-    call = isolated_call(current_port(), fn, args, options.pop("kwargs", {}), isolation, **options)
+    call = isolated_call(current_binding(), fn, args, options.pop("kwargs", {}), isolation, **options)
     call.go()
     return call
 

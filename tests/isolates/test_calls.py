@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from hybridrt import NotPortableError, Runtime
-from hybridrt.pool.isolates.packing import pack
-from hybridrt.pool.isolates.process import WorkerProcess
-from hybridrt.pool.isolates.reference import refer
-from hybridrt.pool.isolates.subinterpreter import AVAILABLE
+from hybridrt.isolates.packing import pack
+from hybridrt.isolates.process import WorkerProcess
+from hybridrt.isolates.reference import refer
+from hybridrt.isolates.subinterpreter import AVAILABLE
 from hybridrt.values import Isolation
 
 from . import far, leaving

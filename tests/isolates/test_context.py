@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from hybridrt import NotPortableError, Runtime, offload
 from hybridrt.integrations import opentelemetry
-from hybridrt.pool.isolates.context import crossing_context
+from hybridrt.isolates.context import crossing_context
 from hybridrt.values import Isolation
 
 from . import far

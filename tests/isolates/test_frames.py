@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt import offload
-from hybridrt.pool.isolates.frames import Position, name_frames, rebuild_frames
+from hybridrt.isolates.frames import Position, name_frames, rebuild_frames
 from hybridrt.values import Isolation
 from tests.loop.support import eventually
 

@@ -21,8 +21,8 @@ from hybridrt import (
     offload,
     pipe,
 )
-from hybridrt.pool.gates import WatchedGate
-from hybridrt.pool.isolates import crew
+from hybridrt.isolates import isolate_pool
+from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.streams import offloaded as streams
 from hybridrt.testing import InlineRuntime
 from hybridrt.values import Isolation
@@ -48,7 +48,7 @@ async def listed(items: AsyncIterator[Any]) -> list[Any]:
 
 def lent() -> int:
     """Return how many isolates are lent."""
-    return sum(len(each._lent) for each in crew._crews)
+    return sum(len(each._lent) for each in isolate_pool._isolate_pools)
 
 
 async def test_the_items_arrive_in_order(runtime: Runtime, isolation: Isolation) -> None:
@@ -122,7 +122,7 @@ async def test_a_late_item_ends_the_process(runtime: Runtime, timers: Timers) ->
     await eventually(lambda: not lent())
 
 
-async def test_several_streams_pass_one_gate(runtime: Runtime, one_at_a_time: WatchedGate) -> None:
+async def test_several_streams_pass_one_gate(runtime: Runtime, one_at_a_time: WatchedLimiter) -> None:
     count = away(far.count_to, isolation="process", buffer=2)
     assert await asyncio.gather(*(listed(count(10)) for _ in range(2))) == [list(range(10))] * 2
 
@@ -141,7 +141,7 @@ async def test_a_pure_generator_moves_once_it_is_worth_it(
 
 
 async def test_a_stream_stays_in_a_thread_where_as_many_hold_an_isolate_as_may(
-    runtime: Runtime, one_at_a_time: WatchedGate, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, one_at_a_time: WatchedLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pids: Any = offload(far.some_pids, pure=True, isolation="process", buffer=1)
     assert await listed(pids(1)) == [os.getpid()]

@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from hybridrt import Runtime, RuntimeClosedError, WorkerLostError
-from hybridrt.pool.isolates.crew import close_isolates, processes
-from hybridrt.pool.isolates.process import WorkerProcess
+from hybridrt.isolates.isolate_pool import close_isolates, processes
+from hybridrt.isolates.process import WorkerProcess
 from tests.loop.support import eventually
 
 from . import far
@@ -40,7 +40,7 @@ def open_ends() -> int:
 async def test_a_worker_killed_in_the_middle_of_a_call_fails_that_call_alone(far_gate: FarGate) -> None:
     held = far_gate.push()
     victim = await far_gate.entered()
-    neighbour = await run_isolated(far.pid) if processes.gate.limit > 1 else None
+    neighbour = await run_isolated(far.pid) if processes.limiter.limit > 1 else None
     os.kill(victim, signal.SIGKILL)
     with pytest.raises(WorkerLostError, match=rf"worker process {victim} .*SIGKILL .*far:hold") as caught:
         await held
@@ -87,7 +87,7 @@ async def test_abandoning_calls_that_run_or_are_queued_hits_no_other_call() -> N
         call.abandon_on_cancel = True
         call.cancel()
     assert [await call for call in calls[1::2]] == [2, 4]
-    await eventually(lambda: not calls[0].pool.is_active() and not processes.gate.active)
+    await eventually(lambda: not calls[0].pool.is_active() and not processes.limiter.active)
 
 
 async def test_cancelling_kills_the_worker_where_the_call_may_be_abandoned(far_gate: FarGate) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from hybridrt import Runtime
 from hybridrt.errors import IsolateStartError
-from hybridrt.loop.isolated import isolated_call
-from hybridrt.loop.port import current_port
-from hybridrt.pool.gates import WatchedGate
+from hybridrt.loop.binding import current_binding
+from hybridrt.loop.isolated_call import isolated_call
+from hybridrt.pool.limiters import WatchedLimiter
 
 from . import far
 from .support import FarGate, push, run_isolated
@@ -17,11 +17,11 @@ from .support import FarGate, push, run_isolated
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wait for half a second."""
-    monkeypatch.setattr("hybridrt.pool.governing.OVERDRAFT_NS", 1_000_000)
+    monkeypatch.setattr("hybridrt.pool.rebalance.OVERDRAFT_NS", 1_000_000)
 
 
 async def test_a_call_that_can_run_elsewhere_does_not_wait_for_long(
-    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedGate
+    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedLimiter
 ) -> None:
     held = far_gate.push(1)
     await far_gate.entered()
@@ -29,7 +29,7 @@ async def test_a_call_that_can_run_elsewhere_does_not_wait_for_long(
     with pytest.raises(IsolateStartError, match="no isolate has come free"):
         await push(far.add, 1, spills=True)
     with pytest.raises(IsolateStartError):  # the next one does not even wait
-        isolated_call(current_port(), far.add, (1,), {}, "process", spills=True)
+        isolated_call(current_binding(), far.add, (1,), {}, "process", spills=True)
     assert runtime.statistics().submitted == submitted
     await far_gate.release()
     assert await held == 1
@@ -37,11 +37,11 @@ async def test_a_call_that_can_run_elsewhere_does_not_wait_for_long(
 
 
 async def test_a_call_that_was_cancelled_as_it_was_sent_away_is_only_cancelled(
-    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedGate, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedLimiter, caplog: pytest.LogCaptureFixture
 ) -> None:
     held = far_gate.push(1)
     await far_gate.entered()
-    call = isolated_call(current_port(), far.add, (1,), {}, "process", spills=True)
+    call = isolated_call(current_binding(), far.add, (1,), {}, "process", spills=True)
     call.state, call.cancel_requested = 4, True  # it was taken out of the line, and then cancelled
     call.refuse(IsolateStartError("no isolate has come free"))
     await far_gate.release()
@@ -51,7 +51,7 @@ async def test_a_call_that_was_cancelled_as_it_was_sent_away_is_only_cancelled(
 
 
 async def test_a_call_that_cannot_run_elsewhere_gets_one_more_isolate(
-    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedGate, monkeypatch: pytest.MonkeyPatch
+    runtime: Runtime, far_gate: FarGate, one_at_a_time: WatchedLimiter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(one_at_a_time, "most", 2)
     held = far_gate.push(1)
@@ -69,4 +69,4 @@ async def test_the_start_of_an_isolate_is_no_part_of_what_a_call_usually_takes(r
     await call
     assert 0 < call.profile.usual_ns <= call.profile.wall_mean_ns
     call.profile.took(call.profile.usual_ns + 8)
-    assert call.profile.usual_ns == call.carrier.took_ns + 1
+    assert call.profile.usual_ns == call.remote_invocation.took_ns + 1

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hybridrt import NotPortableError, WorkerLostError
-from hybridrt.pool.isolates import crew
-from hybridrt.pool.isolates.packing import SMALL, pack
-from hybridrt.pool.isolates.wire import OutOfStepError, Wire
+from hybridrt.isolates import isolate_pool
+from hybridrt.isolates.packing import SMALL, pack
+from hybridrt.isolates.wire import OutOfStepError, Wire
 from hybridrt.values import Isolation
 
 from . import far
@@ -58,11 +58,11 @@ async def test_a_second_answer_is_nobody_elses_result(isolation: Isolation) -> N
 
 
 async def test_an_answer_that_does_not_unpickle_ends_the_isolate(isolation: Isolation) -> None:
-    before = crew.processes.isolates() if isolation == "process" else ()
+    before = isolate_pool.processes.isolates() if isolation == "process" else ()
     with pytest.raises(NotPortableError, match=r"far:answer_garbage .*cannot be rebuilt here"):
         await run_isolated(far.answer_garbage, isolation=isolation)
     await results_are_right(isolation)
-    assert not set(before) & set(crew.processes.isolates())
+    assert not set(before) & set(isolate_pool.processes.isolates())
 
 
 # ---------------------------------------------------------------------- the wire itself

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from hybridrt import offload
-from hybridrt.pool.isolates.carrier import Carrier
-from hybridrt.pool.isolates.crew import processes, used_by
-from hybridrt.pool.isolates.reference import refer
+from hybridrt.isolates.isolate_pool import processes, used_by
+from hybridrt.isolates.reference import refer
+from hybridrt.isolates.remote_invocation import RemoteInvocation
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.state import Worker
 from hybridrt.pool.worker import current_worker
@@ -26,7 +26,7 @@ async def test_a_permit_for_large_arguments_goes_back_once_they_are_sent(
     monkeypatch: pytest.MonkeyPatch, runtime: Runtime, far_gate: FarGate
 ) -> None:
     """The sampler would take it back, some steps later; so it does not look here."""
-    monkeypatch.setattr("hybridrt.pool.governor.sample_pool", lambda *_: False)
+    monkeypatch.setattr("hybridrt.governor.governor.sample_pool", lambda *_: False)
     used_by(runtime.executor._pool)
     carrying: list[Worker] = []
     held_before = []
@@ -37,7 +37,7 @@ async def test_a_permit_for_large_arguments_goes_back_once_they_are_sent(
         assert worker is not None
         carrying.append(worker)
         held_before.append(worker.permit != NONE)  # as a call of an unknown function
-        return Carrier(refer(far.hold), processes)(*args)
+        return RemoteInvocation(refer(far.hold), processes)(*args)
 
     call = asyncio.ensure_future(carry(far_gate._entered, far_gate._release))
     await far_gate.entered()

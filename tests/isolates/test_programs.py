@@ -100,15 +100,15 @@ def test_a_call_that_runs_when_main_ends_is_waited_for(isolation: Isolation, tmp
     os.mkfifo(tmp_path / "release")
     program = start(
         """
-        from hybridrt.loop.port import private_executor
-        from hybridrt.pool.isolates.carrier import Carrier, crew_for
-        from hybridrt.pool.isolates.crew import used_by
-        from hybridrt.pool.isolates.reference import refer
+        from hybridrt.loop.binding import private_executor
+        from hybridrt.isolates.remote_invocation import RemoteInvocation, isolate_pool_for
+        from hybridrt.isolates.isolate_pool import used_by
+        from hybridrt.isolates.reference import refer
 
         reference = refer(far.hold)
         executor = hybridrt.AdaptiveThreadPoolExecutor()
         used_by(executor._pool)
-        carrier = Carrier(reference, crew_for(reference, isolation))
+        carrier = RemoteInvocation(reference, isolate_pool_for(reference, isolation))
         future = executor.submit(carrier, sys.argv[2] + "/entered", sys.argv[2] + "/release", "done")
         future.add_done_callback(lambda future: print(future.result()))
         """,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from hybridrt.pool.isolates import records
-from hybridrt.pool.isolates.records import RECORDS, RecordSender, handle_records
-from hybridrt.pool.isolates.setup import Setup
-from hybridrt.pool.isolates.wire import Wire
+from hybridrt.isolates import records
+from hybridrt.isolates.records import RECORDS, RecordSender, handle_records
+from hybridrt.isolates.setup import Setup
+from hybridrt.isolates.wire import Wire
 from hybridrt.values import Isolation
 from tests.loop.support import eventually
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hybridrt import NotPortableError
-from hybridrt.pool.isolates import carrier
-from hybridrt.pool.isolates.reference import Reference, refer, resolve
+from hybridrt.isolates import remote_invocation
+from hybridrt.isolates.reference import Reference, refer, resolve
 
 from . import far
 
@@ -73,11 +73,11 @@ def test_what_one_call_does_to_a_callable_that_came_pickled_is_gone_with_it() ->
 def test_what_is_noted_of_callables_does_not_grow_with_what_they_hold(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(carrier, "_refused", set())
+    monkeypatch.setattr(remote_invocation, "_refused", set())
     for number in range(100):
         for fn in (partial(far.add, number), far.Tally(number), far.Tally(number).add):
-            carrier.refuse(refer(fn))
-    assert len(carrier._refused) == 3
+            remote_invocation.refuse(refer(fn))
+    assert len(remote_invocation._refused) == 3
 
 
 def test_a_lambda_is_refused_with_what_to_do() -> None:

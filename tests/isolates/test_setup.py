@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from hybridrt import IsolateInitializerError, Offloaded, OffloadTimeoutError, Runtime, offload
-from hybridrt.pool.isolates import crew
-from hybridrt.pool.isolates.setup import DEFAULT_SETUP
+from hybridrt.isolates import isolate_pool
+from hybridrt.isolates.setup import DEFAULT_SETUP
 from hybridrt.values import Isolation
 
 from . import far
@@ -42,7 +42,7 @@ async def test_it_runs_once_before_the_first_call_of_an_isolate(isolation: Isola
 
 @slow
 async def test_each_isolate_has_its_own(isolation: Isolation, far_gate: FarGate) -> None:
-    if crew.processes.gate.limit < 2:
+    if isolate_pool.processes.limiter.limit < 2:
         pytest.skip("one isolate at a time")
     async with runtime(far.prepare, "a"):
         held = far_gate.push(None, far.hold_prepared, isolation=isolation)
@@ -65,7 +65,7 @@ async def test_isolates_of_one_runtime_are_not_lent_to_another(isolation: Isolat
 
         assert await asyncio.to_thread(asyncio.run, elsewhere()) == [("there",)]
         assert await fn() == [("here",)]
-        assert len(crew.processes.isolates()) <= 1
+        assert len(isolate_pool.processes.isolates()) <= 1
 
 
 @slow
@@ -109,7 +109,7 @@ async def test_under_auto_the_call_of_one_that_fails_goes_to_a_thread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fn = offload(far.pid, pure=True, isolation="process")
-    monkeypatch.setattr(fn._placing, "choose", lambda spot: "isolate")
+    monkeypatch.setattr(fn._router, "choose", lambda size_class: "isolate")
     async with runtime(far.fail_to_prepare, str(tmp_path / "ran")):
         assert await fn() == far.pid()
 

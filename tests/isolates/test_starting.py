@@ -14,11 +14,11 @@ import pytest
 
 from hybridrt import NotPortableError, Runtime, offload
 from hybridrt.errors import IsolateStartError
-from hybridrt.pool.isolates.carrier import Carrier
-from hybridrt.pool.isolates.crew import Crew, processes
-from hybridrt.pool.isolates.isolate import Isolate
-from hybridrt.pool.isolates.process import WorkerProcess
-from hybridrt.pool.isolates.reference import refer
+from hybridrt.isolates.isolate import Isolate
+from hybridrt.isolates.isolate_pool import IsolatePool, processes
+from hybridrt.isolates.process import WorkerProcess
+from hybridrt.isolates.reference import refer
+from hybridrt.isolates.remote_invocation import RemoteInvocation
 from hybridrt.values import Isolation
 
 from . import far
@@ -56,9 +56,9 @@ def test_a_call_for_which_no_isolate_can_be_started_fails_and_has_not_begun(
         def __init__(self) -> None:
             raise problem
 
-    lending = Crew(Unstartable, "processes", most=2)
+    lending = IsolatePool(Unstartable, "processes", most=2)
     with pytest.raises(IsolateStartError, match=r"none of the processes .*where='thread'") as caught:
-        Carrier(refer(far.add), lending)(1)
+        RemoteInvocation(refer(far.add), lending)(1)
     assert caught.value.errno == number
     assert caught.value.__cause__ is problem
     assert lending.isolates() == ()

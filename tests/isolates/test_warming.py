@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from hybridrt.control.placement import Standing
-from hybridrt.loop.isolated import warm_up
-from hybridrt.loop.placing import Placing
-from hybridrt.loop.port import current_port
+from hybridrt.control.placement import Choice
+from hybridrt.isolates.isolate import Isolate
+from hybridrt.isolates.isolate_pool import IsolatePool, processes
+from hybridrt.loop.binding import current_binding
+from hybridrt.loop.isolated_call import warm_up
+from hybridrt.loop.router import Router
 from hybridrt.placements import PlacementReason
-from hybridrt.pool.gates import WatchedGate
-from hybridrt.pool.isolates.crew import Crew, processes
-from hybridrt.pool.isolates.isolate import Isolate
+from hybridrt.pool.limiters import WatchedLimiter
 from tests.loop.support import eventually
 
 from . import far
@@ -45,26 +45,26 @@ class Idle(Isolate):
 @pytest.fixture
 def lending() -> Any:
     """Lend two isolates."""
-    crew = Crew(Idle, "idle ones", 2)
-    crew._gate = WatchedGate(2, "idle ones", most=2)
-    yield crew
-    crew.close()
+    isolate_pool = IsolatePool(Idle, "idle ones", 2)
+    isolate_pool._gate = WatchedLimiter(2, "idle ones", most=2)
+    yield isolate_pool
+    isolate_pool.close()
 
 
-def placed(fn: Any) -> Placing:
+def placed(fn: Any) -> Router:
     """Return what places a function, none of whose calls have been made."""
-    return Placing(fn, forced=None, on_loop=True)
+    return Router(fn, forced=None, on_loop=True)
 
 
 # ---------------------------------------------------------------------- which one
 
 
-def test_as_many_are_started_as_calls_may_run_at_once(lending: Crew) -> None:
+def test_as_many_are_started_as_calls_may_run_at_once(lending: IsolatePool) -> None:
     leased = [lending.lease_for("json") for _ in range(3)]
     assert [isolate is not None for isolate in leased] == [True, True, False]
 
 
-def test_an_idle_one_that_has_the_module_is_left_alone(lending: Crew) -> None:
+def test_an_idle_one_that_has_the_module_is_left_alone(lending: IsolatePool) -> None:
     first, second = lending.lease_for("json"), lending.lease_for("json")
     assert first is not None
     assert second is not None
@@ -76,7 +76,7 @@ def test_an_idle_one_that_has_the_module_is_left_alone(lending: Crew) -> None:
     assert lending.lease_for("csv") is first
 
 
-def test_one_that_ended_meanwhile_is_replaced(lending: Crew) -> None:
+def test_one_that_ended_meanwhile_is_replaced(lending: IsolatePool) -> None:
     first = lending.lease_for("json")
     assert isinstance(first, Idle)
     lending.give_back(first)
@@ -91,10 +91,10 @@ def test_one_that_ended_meanwhile_is_replaced(lending: Crew) -> None:
 
 @pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
 async def test_an_isolate_that_was_made_ready_has_imported_the_module_and_is_not_cold() -> None:
-    placing = placed(colorsys.rgb_to_hsv)
-    warm_up(current_port(), placing, "process")
-    assert placing.warming
-    await eventually(lambda: not placing.warming)
+    router = placed(colorsys.rgb_to_hsv)
+    warm_up(current_binding(), router, "process")
+    assert router.warming
+    await eventually(lambda: not router.warming)
     (isolate,) = processes.isolates()
     assert ("colorsys" in isolate.modules, isolate.cold) == (True, False)
     assert await run_isolated(far.has_imported, "colorsys")
@@ -104,15 +104,15 @@ async def test_an_isolate_that_was_made_ready_has_imported_the_module_and_is_not
 async def test_while_isolates_start_calls_go_on_in_threads(far_gate: FarGate) -> None:
     held = far_gate.push()
     await far_gate.entered()
-    placing = placed(far.add)
-    warm_up(current_port(), placing, "process")
-    spot = placing.spot((1, 0, 0))
-    spot.standing = Standing(where="isolate", reason=PlacementReason.TRIAL)
-    assert (placing.is_decided(spot), placing.choose(spot)) == (False, "thread")
+    router = placed(far.add)
+    warm_up(current_binding(), router, "process")
+    size_class = router.size_class((1, 0, 0))
+    size_class.choice = Choice(where="isolate", reason=PlacementReason.TRIAL)
+    assert (router.is_decided(size_class), router.choose(size_class)) == (False, "thread")
     await far_gate.release()
     await held
-    await eventually(lambda: not placing.warming)
-    assert (placing.is_decided(spot), placing.choose(spot)) == (True, "isolate")
+    await eventually(lambda: not router.warming)
+    assert (router.is_decided(size_class), router.choose(size_class)) == (True, "isolate")
 
 
 @pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
@@ -122,18 +122,18 @@ async def test_a_module_that_cannot_be_imported_there_is_left_to_the_first_call(
     module: Any = types.ModuleType("only_here")
     exec("def fn() -> None: ...", module.__dict__)
     monkeypatch.setitem(sys.modules, "only_here", module)
-    placing = placed(module.fn)
-    warm_up(current_port(), placing, "process")
-    await eventually(lambda: not placing.warming)
-    assert placing.not_portable is None
+    router = placed(module.fn)
+    warm_up(current_binding(), router, "process")
+    await eventually(lambda: not router.warming)
+    assert router.not_portable is None
 
 
 @pytest.mark.usefixtures("kept", "runtime")
 async def test_a_function_that_no_isolate_could_find_starts_none() -> None:
-    placing = placed(lambda: None)
-    warm_up(current_port(), placing, "process")
-    assert not placing.warming
-    assert "lambda" in (placing.not_portable or "")
+    router = placed(lambda: None)
+    warm_up(current_binding(), router, "process")
+    assert not router.warming
+    assert "lambda" in (router.not_portable or "")
 
 
 @pytest.mark.usefixtures("kept", "one_at_a_time")
@@ -141,10 +141,10 @@ async def test_a_runtime_that_closes_waits_for_no_isolate_that_starts(far_gate: 
     async with Runtime() as runtime:
         held = far_gate.push()
         await far_gate.entered()
-        placing = placed(far.add)
-        warm_up(current_port(), placing, "process")  # waits for the only place
+        router = placed(far.add)
+        warm_up(current_binding(), router, "process")  # waits for the only place
         closing = asyncio.ensure_future(runtime.aclose())
-        await eventually(lambda: not placing.warming)
+        await eventually(lambda: not router.warming)
         await _release(far_gate)
         await held
         await closing

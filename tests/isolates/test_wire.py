@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.pool.isolates.packing import SMALL, pack, unpack
-from hybridrt.pool.isolates.wire import Wire, WireClosedError
+from hybridrt.isolates.packing import SMALL, pack, unpack
+from hybridrt.isolates.wire import Wire, WireClosedError
 
 from .far import Brittle
 
@@ -147,8 +147,8 @@ def test_what_grows_after_it_was_packed_spoils_its_own_message_and_no_other(wire
 def test_writing_to_an_end_that_is_gone_does_not_end_a_program_that_lets_signals_do_so() -> None:
     program = """
 import signal, socket
-from hybridrt.pool.isolates.packing import pack
-from hybridrt.pool.isolates.wire import Wire, WireClosedError
+from hybridrt.isolates.packing import pack
+from hybridrt.isolates.wire import Wire, WireClosedError
 if hasattr(signal, "SIGPIPE"):
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 here, there = socket.socketpair()

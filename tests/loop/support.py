@@ -40,7 +40,7 @@ class Gate:
         return await self._arrivals.get()
 
     def is_empty(self) -> bool:
-        """Tell whether nobody came in whom `entered` has not reported."""
+        """Return True if nobody came in whom `entered` has not reported."""
         return self._arrivals.empty()
 
     def release(self) -> None:

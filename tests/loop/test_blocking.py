@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from hybridrt import Runtime, blocking, offload
-from hybridrt.pool.interpreter import shared
+from hybridrt.executor.budget import shared
 
 from .support import DEADLINE, Gate, queued, turns
 
@@ -20,8 +20,8 @@ from .support import DEADLINE, Gate, queued, turns
 @pytest.fixture
 def blind_governor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep the governor from looking at calls: only `blocking` moves permits."""
-    monkeypatch.setattr("hybridrt.pool.governor.sample_pool", lambda *_: False)
-    monkeypatch.setattr("hybridrt.pool.governing.OVERDRAFT_NS", 1 << 60)
+    monkeypatch.setattr("hybridrt.governor.governor.sample_pool", lambda *_: False)
+    monkeypatch.setattr("hybridrt.pool.rebalance.OVERDRAFT_NS", 1 << 60)
     yield
     assert shared.permits.held[1:] == [0, 0, 0]
 

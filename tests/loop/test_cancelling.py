@@ -351,7 +351,7 @@ async def test_check_cancelled_raises_once_nobody_waits(
         assert task.cancelled()
         await eventually(lambda: len(seen) == 2)
     assert seen[0] == "waited for"
-    assert seen[1].startswith("nobody waits for ")
+    assert seen[1].startswith("no caller waits for ")
     assert seen[1].endswith("work any more")
     assert not caplog.records
 

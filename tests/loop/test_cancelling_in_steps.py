@@ -17,8 +17,8 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, offload
 from hybridrt.loop import call as call_module
 from hybridrt.loop.call import LoopCall
-from hybridrt.pool import cancelling, scheduler
 from hybridrt.pool import lock as lock_module
+from hybridrt.pool import scheduler, withdraw
 from hybridrt.values import Kind
 
 from .support import DEADLINE, Gate, eventually, hold, queued, sole_worker, turns
@@ -64,7 +64,7 @@ async def test_a_queued_call_never_runs_and_the_interrupted_one_does() -> None:
         first, second = (asyncio.ensure_future(runtime.offload(ran.append, n)) for n in (1, 2))
         await turns()
         assert queued(runtime) == 2
-        with interrupting(cancelling, "dispatch_after_locked", first.cancel):
+        with interrupting(withdraw, "dispatch_after_locked", first.cancel):
             second.cancel()
         last = asyncio.ensure_future(runtime.offload(ran.append, 3))
         await eventually(first.cancelled)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from hybridrt.loop.outlet import Outlet
+from hybridrt.loop.completions import CompletionQueue
 from hybridrt.pool.state import Call
 
 from .support import DEADLINE, Gate, hold, sole_worker, turns
@@ -24,7 +24,7 @@ async def wakes(monkeypatch: pytest.MonkeyPatch) -> list[Callable[..., object]]:
     wake = loop.call_soon_threadsafe
 
     def note(callback: Callable[..., object], *args: Any, **kwargs: Any) -> asyncio.Handle:
-        if isinstance(getattr(callback, "__self__", None), Outlet):
+        if isinstance(getattr(callback, "__self__", None), CompletionQueue):
             wakes.append(callback)
         return wake(callback, *args, **kwargs)
 
@@ -100,10 +100,10 @@ class Ended(Call):
 
 def test_a_call_that_ends_while_others_are_settled_wakes_the_loop_again() -> None:
     loop, settled = Loop(), list[Ended]()
-    outlet = Outlet(loop)  # type: ignore[arg-type]  # all of a loop that it uses
+    completions = CompletionQueue(loop)  # type: ignore[arg-type]  # all of a loop that it uses
     last = Ended(settled)
-    first = Ended(settled, lambda: outlet.put(last))
-    outlet.put(first)
+    first = Ended(settled, lambda: completions.put(last))
+    completions.put(first)
     loop.turn()
     assert settled == [first]
     loop.turn()
@@ -112,10 +112,10 @@ def test_a_call_that_ends_while_others_are_settled_wakes_the_loop_again() -> Non
 
 def test_calls_are_settled_in_the_order_in_which_they_ended() -> None:
     loop, settled = Loop(), list[Ended]()
-    outlet = Outlet(loop)  # type: ignore[arg-type]
+    completions = CompletionQueue(loop)  # type: ignore[arg-type]
     calls = [Ended(settled) for _ in range(20)]
     for call in calls:
-        outlet.put(call)
+        completions.put(call)
     assert len(loop.ready) == 1
     loop.turn()
     assert settled == calls
@@ -124,7 +124,7 @@ def test_calls_are_settled_in_the_order_in_which_they_ended() -> None:
 def test_a_closed_loop_does_not_hurt_the_worker() -> None:
     loop = Loop()
     loop.closed = True
-    Outlet(loop).put(Ended([]))  # type: ignore[arg-type]
+    CompletionQueue(loop).put(Ended([]))  # type: ignore[arg-type]
 
 
 def test_a_worker_outlives_a_loop_that_was_closed_during_its_call() -> None:
@@ -177,9 +177,10 @@ async def test_no_wake_up_is_lost_with_many_threads() -> None:
 def test_no_wake_up_is_lost_between_threads_and_the_loop() -> None:
     """Four threads hand over while a fifth turns the loop: at the end nothing is left behind."""
     loop, settled = Loop(), list[Ended]()
-    outlet = Outlet(loop)  # type: ignore[arg-type]
+    completions = CompletionQueue(loop)  # type: ignore[arg-type]
     threads = [
-        threading.Thread(target=lambda: [outlet.put(Ended(settled)) for _ in range(25)]) for _ in range(4)
+        threading.Thread(target=lambda: [completions.put(Ended(settled)) for _ in range(25)])
+        for _ in range(4)
     ]
     for thread in threads:
         thread.start()

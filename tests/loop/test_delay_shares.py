@@ -7,7 +7,7 @@ import threading
 import time
 
 from hybridrt import Runtime, explain, offload
-from hybridrt.observe.naming import identify
+from hybridrt.observe.function_name import identify
 from hybridrt.pool.computed import Computed
 
 from .support import Gate, hold
@@ -33,7 +33,7 @@ async def test_a_call_that_waits_is_charged_with_nothing() -> None:
     async with Runtime() as runtime, Gate() as gate:
         task = await hold(runtime, gate)
         pool = runtime.executor._pool
-        while any(worker.permit for worker in pool.crew.workers):  # noqa: ASYNC110  # the sampler sees it
+        while any(worker.permit for worker in pool.roster.workers):  # noqa: ASYNC110  # the sampler sees it
             await asyncio.sleep(0.001)
         computed = Computed(pool)
         computed.note(0.0)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from hybridrt import OffloadTimeoutError, Runtime, offload
-from hybridrt.control.placement import Standing
+from hybridrt.control.placement import Choice
 from hybridrt.loop.first_calls import HELD_MAX, LOOK, PATIENCE, TRIED, FirstCalls, Held, HeldCalls
-from hybridrt.loop.placing import Placing
+from hybridrt.loop.router import Router
 from hybridrt.placements import PlacementReason
 from hybridrt.values import Kind
 
@@ -23,7 +23,7 @@ from .support import Gate, Timers, eventually, turns
 @pytest.fixture
 def blind_governor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the governor from looking at calls, so that none is seen to wait."""
-    monkeypatch.setattr("hybridrt.pool.governor.sample_pool", lambda *_: False)
+    monkeypatch.setattr("hybridrt.governor.governor.sample_pool", lambda *_: False)
 
 
 @pytest.fixture
@@ -35,7 +35,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def unknown(**known: Any) -> Any:
     """Return what is known of a function that nobody knows."""
-    return SimpleNamespace(**{"kind": Kind.UNKNOWN, "leaves_gil": False, "cohort": 1, "name": "f"} | known)
+    return SimpleNamespace(
+        **{"kind": Kind.UNKNOWN, "leaves_gil": False, "slow_start": 1, "name": "f"} | known
+    )
 
 
 class Verdict:
@@ -98,7 +100,7 @@ async def test_calls_that_wait_or_leave_the_gil_are_not_held(known: dict[str, An
 async def test_as_many_more_run_as_were_seen_to_wait() -> None:
     first, profile = FirstCalls(), unknown()
     held = await crowd(first, 32, profile, Verdict())
-    profile.cohort = 8
+    profile.slow_start = 8
     first.look(0.0)
     assert (first.running, len(let_go(held))) == (8, 6)
 
@@ -158,14 +160,14 @@ def _run(thread: threading.Thread) -> None:
 
 def first_calls(fn: Any) -> FirstCalls:
     """Return what holds the calls of an offloaded function."""
-    placing: Placing = fn._placing
-    return placing.first
+    router: Router = fn._router
+    return router.first
 
 
 def decide(fn: Any) -> None:
     """Have all sizes of a function decided: they run in threads."""
-    for spot in fn._placing._spots.values():
-        spot.standing = Standing(where="thread", reason=PlacementReason.CARRYING)
+    for size_class in fn._router._size_classes.values():
+        size_class.choice = Choice(where="thread", reason=PlacementReason.CARRYING)
 
 
 @pytest.mark.usefixtures("blind_governor", "impatient")
@@ -174,7 +176,7 @@ async def test_a_crowd_of_first_calls_gets_all_its_results() -> None:
         fn = offload(gate, pure=True)
         calls = [asyncio.ensure_future(fn(number)) for number in range(32)]
         await gate.entered()
-        assert (first_calls(fn).running, fn._placing.statistics().held) == (TRIED, 30)  # type: ignore[union-attr]
+        assert (first_calls(fn).running, fn._router.statistics().held) == (TRIED, 30)  # type: ignore[union-attr]
         gate.release()
         assert await asyncio.gather(*calls) == list(range(32))
         assert (first_calls(fn).running, first_calls(fn).held) == (0, 0)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, RuntimeClosedError
-from hybridrt.loop import outlet
-from hybridrt.loop.outlet import CROWD, PAUSE_MAX_MS, PAUSE_MIN_MS, Outlet
+from hybridrt.loop import completions
+from hybridrt.loop.completions import CROWD, PAUSE_MAX_MS, PAUSE_MIN_MS, CompletionQueue
 from hybridrt.pool.state import DONE, QUEUED
 from hybridrt.testing import ManualClock
 
@@ -66,9 +66,9 @@ class Stage:
 
     def __init__(self) -> None:
         self.loop, self.clock = TimedLoop(), ManualClock(1000.0)
-        self.pool: Any = SimpleNamespace(crew=SimpleNamespace(wall_ns=self.clock.wall_ns))
+        self.pool: Any = SimpleNamespace(roster=SimpleNamespace(wall_ns=self.clock.wall_ns))
         self.settled: list[Ended] = []
-        self.outlet = Outlet(self.loop)  # type: ignore[arg-type]  # all of a loop that it uses
+        self.completions = CompletionQueue(self.loop)  # type: ignore[arg-type]  # all of a loop that it uses
 
     def ended(self, *, age_ns: int, queue_wait_ns: int, then: Callable[[], object] = lambda: None) -> Ended:
         """Return a call that was submitted some time ago and started some time after that."""
@@ -92,7 +92,7 @@ class Stage:
 
     def put(self, *calls: Ended) -> None:
         for call in calls:
-            self.outlet.put(call)
+            self.completions.put(call)
 
     def gather(self, *queue_waits_ns: int) -> None:
         """Have calls that were queued for so long, one for long otherwise, settled twice in a row."""
@@ -236,7 +236,7 @@ def test_a_call_that_ends_while_the_timer_is_armed_wakes_the_loop(
 
 
 def test_a_fast_call_that_ends_just_when_gathering_begins_wakes_the_loop(stage: Stage) -> None:
-    class Observed(Outlet):
+    class Observed(CompletionQueue):
         """Has a fast call end between the two steps with which gathering begins."""
 
         begun = False
@@ -252,7 +252,7 @@ def test_a_fast_call_that_ends_just_when_gathering_begins_wakes_the_loop(stage: 
             self.begun = begins
 
     last = stage.fast()
-    stage.outlet = Observed(stage.loop)  # type: ignore[arg-type]
+    stage.completions = Observed(stage.loop)  # type: ignore[arg-type]
     for _ in range(2):
         stage.put(stage.crowded())
         stage.loop.turn()
@@ -329,8 +329,8 @@ async def test_all_calls_of_a_crowd_are_settled_when_the_runtime_has_closed() ->
 async def test_what_was_gathered_is_settled_before_a_close_that_waits_for_nothing_returns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(outlet, "CROWD", 1e-30)
-    monkeypatch.setattr(outlet, "PAUSE_MAX_MS", 1e12)
+    monkeypatch.setattr(completions, "CROWD", 1e-30)
+    monkeypatch.setattr(completions, "PAUSE_MAX_MS", 1e12)
     async with Gate() as gate:
         runtime = Runtime(max_workers=2, shutdown_timeout=0.0)
         async with runtime:
@@ -338,7 +338,7 @@ async def test_what_was_gathered_is_settled_before_a_close_that_waits_for_nothin
             stuck = asyncio.ensure_future(runtime.offload(gate, 2))
             await gate.entered()
             ended = asyncio.ensure_future(runtime.offload(abs, -3))
-            await eventually(lambda: outlet.outlet_of(asyncio.get_running_loop())._done)
+            await eventually(lambda: completions.completions_of(asyncio.get_running_loop())._done)
             assert not ended.done()
         assert (ended.done(), stuck.done()) == (True, True)
         assert await ended == 3

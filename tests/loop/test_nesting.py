@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, LaneNestingError, Runtime, offload
-from hybridrt.loop import nesting
+from hybridrt.loop import lane_deadlock
 
 from .support import DEADLINE, eventually
 
@@ -131,7 +131,7 @@ async def test_a_holder_that_begins_to_wait_later_is_noticed(runtime: Runtime) -
 async def test_a_coroutine_that_the_holder_only_starts_gets_the_lane_after_it(
     runtime: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nesting, "LOOK", 0.0)
+    monkeypatch.setattr(lane_deadlock, "LOOK", 0.0)
     loop, other = asyncio.get_running_loop(), Future[str]()
 
     def holder() -> Future[int]:

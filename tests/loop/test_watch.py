@@ -11,8 +11,8 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, ShieldReason
 from hybridrt.control.interval import LOWEST
+from hybridrt.executor.budget import shared
 from hybridrt.loop.watch import LoopWatch
-from hybridrt.pool.interpreter import shared
 
 from .support import Gate, eventually, hold
 

@@ -150,7 +150,7 @@ def test_time_without_a_core_is_not_taken_for_waiting() -> None:
 def test_four_running_calls_seen_to_wait_make_a_waiting_function() -> None:
     profile, cohorts = profile_of(), []
     for _ in range(4):
-        cohorts.append(profile.cohort)
+        cohorts.append(profile.slow_start)
         assert profile.kind is Kind.UNKNOWN
         profile.saw_waiting()
     assert cohorts == [1, 2, 4, 6]

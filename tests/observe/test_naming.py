@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, offload
-from hybridrt.observe.naming import function_key, function_name, unwrap
+from hybridrt.observe.function_name import function_key, function_name, unwrap
 from hybridrt.observe.profiles import Profiles
 
 
@@ -238,13 +238,13 @@ def test_what_wraps_nothing_known_stays_itself(fn: Any) -> None:
 
 
 def test_a_bound_method_of_the_user_stays_itself_whatever_its_object_carries() -> None:
-    class Carrier:
+    class RemoteInvocation:
         def __init__(self) -> None:
             self.func = other
 
         def run(self) -> None: ...
 
-    method = Carrier().run
+    method = RemoteInvocation().run
     assert unwrap(method) is method
 
 

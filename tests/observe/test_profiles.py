@@ -182,7 +182,7 @@ def test_no_call_is_lost_to_the_bound(bound: int, order: list[int]) -> None:
 def test_a_function_with_a_running_call_of_which_nothing_is_known_keeps_its_profile() -> None:
     profiles, made = Profiles(bound=4), functions(10)
     running = profiles.of(made[0])
-    running.unjudged = 1
+    running.unclassified = 1
     for fn in made[1:]:
         profiles.of(fn).record(10, 5, 1)
     assert profiles.of(made[0]) is running

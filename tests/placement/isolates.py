@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hybridrt.errors import NotPortableError
+from hybridrt.isolates.round_trip import RoundTrip
+from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.placing import Placing
-from hybridrt.loop.port import Port, current_port
-from hybridrt.pool.isolates.crossing import Crossing
+from hybridrt.loop.router import Router
 from hybridrt.pool.state import QUEUED
 
 __all__ = ["Isolates", "show_holding", "show_releasing"]
@@ -40,12 +40,12 @@ class Isolates:
 
     def __call__(
         self,
-        port: Port,
+        loop_binding: LoopBinding,
         fn: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         isolation: str,
-        on_crossing: Callable[[Crossing], object],
+        on_round_trip: Callable[[RoundTrip], object],
         *,
         spills: bool,
     ) -> LoopCall:
@@ -60,21 +60,25 @@ class Isolates:
                 raise self.fails
             if self.loses:
                 raise NotPortableError(self.loses)
-            on_crossing(self._crossing())
+            on_round_trip(self._round_trip())
             return args[0] if args else None
 
-        call = LoopCall(loop=port.loop)
+        call = LoopCall(loop=loop_binding.loop)
         call.state, call.fn, call.args, call.kwargs, call.context = QUEUED, carry, args, kwargs, None
-        call.outlet, call.pool, call.profile = port.outlet, port.pool, port.pool.profiles.of(carry)
+        call.completions, call.pool, call.profile = (
+            loop_binding.completions,
+            loop_binding.pool,
+            loop_binding.pool.profiles.of(carry),
+        )
         return call
 
-    def warm_up(self, port: Port, placing: Placing, isolation: str) -> None:
+    def warm_up(self, loop_binding: LoopBinding, router: Router, isolation: str) -> None:
         """Start none ahead."""
-        placing.wants_isolates, placing.warmed = False, True
+        router.wants_isolates, router.warmed = False, True
 
-    def _crossing(self) -> Crossing:
+    def _round_trip(self) -> RoundTrip:
         carry_ns, cpu_ns = int(self.carry * 1e9), int(self.cpu * 1e9)
-        return Crossing(
+        return RoundTrip(
             wall_ns=carry_ns + cpu_ns,
             host_cpu_ns=carry_ns,
             child_wall_ns=cpu_ns,
@@ -85,13 +89,13 @@ class Isolates:
 
 def show_holding(fn: Callable[..., Any]) -> None:
     """Let the running loop's pool have seen a function hold the GIL."""
-    profile = current_port().pool.profiles.of(fn)
+    profile = current_binding().pool.profiles.of(fn)
     for _ in range(16):
         profile.gil.saw_taken(16_000_000, 100_000)
 
 
 def show_releasing(fn: Callable[..., Any]) -> None:
     """Let it have seen that the function leaves the GIL to others."""
-    profile = current_port().pool.profiles.of(fn)
+    profile = current_binding().pool.profiles.of(fn)
     for _ in range(64):
         profile.saw_free()

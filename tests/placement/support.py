@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hybridrt import Offloaded, PlacementStatistics, explain, offload
-from hybridrt.loop.port import Port, current_port
+from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.testing import ManualClock
 
 __all__ = ["MS", "US", "Work", "learn", "placement", "pure", "stop_time"]
@@ -35,14 +35,14 @@ class Work:
 
     @property
     def was_here(self) -> bool:
-        """Tell whether the last call ran in the calling thread: on its loop."""
+        """Return True if the last call ran in the calling thread: on its loop."""
         return self.threads[-1] == threading.get_ident()
 
 
 def stop_time() -> ManualClock:
     """Let placement on the running loop go by a clock that only calls move."""
-    clock, port = ManualClock(), current_port()
-    port.wall_ns, port.cpu_ns = clock.wall_ns, clock.cpu_ns
+    clock, loop_binding = ManualClock(), current_binding()
+    loop_binding.wall_ns, loop_binding.cpu_ns = clock.wall_ns, clock.cpu_ns
     return clock
 
 
@@ -55,8 +55,8 @@ async def learn(offloaded: Offloaded[..., Any], *args: Any, calls: int = 3, **kw
 def placement(offloaded: Offloaded[..., Any]) -> PlacementStatistics:
     """Return what the statistics of the running loop's pool say of a function."""
     name = explain(offloaded).name
-    port: Port = current_port()
-    found = [row.placement for row in port.executor.statistics().functions if row.name == name]
+    loop_binding: LoopBinding = current_binding()
+    found = [row.placement for row in loop_binding.executor.statistics().functions if row.name == name]
     assert len(found) == 1, found
     assert found[0] is not None
     return found[0]

@@ -14,7 +14,7 @@ from hybridrt import NotPortableError, Runtime, WorkerLostError, offload
 from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS
 from hybridrt.errors import IsolateStartError
 from hybridrt.placements import PlacementReason, SizePlacement
-from hybridrt.pool.governing import no_isolate_free
+from hybridrt.pool.rebalance import no_isolate_free
 from hybridrt.testing import ManualClock
 
 from .isolates import Isolates, show_holding, show_releasing
@@ -30,8 +30,8 @@ async def clock() -> AsyncIterator[ManualClock]:
 @pytest.fixture
 def isolates(monkeypatch: pytest.MonkeyPatch) -> Isolates:
     isolates = Isolates(carry=200 * US, cpu=16 * MS)
-    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
-    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.warm_up", isolates.warm_up)
     return isolates
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, explaining, offload
+from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, explanation, offload
 from hybridrt.control.placement import TRIALS
+from hybridrt.executor.budget import shared
 from hybridrt.measure.libraries import Library
 from hybridrt.observe.functions import Profile
 from hybridrt.placements import Placement, PlacementReason
-from hybridrt.pool.interpreter import shared
 from hybridrt.testing import ManualClock
 
 from .isolates import Isolates, show_holding
@@ -198,7 +198,7 @@ async def test_native_threads_are_named_with_what_one_thread_each_would_gain(
 ) -> None:
     """Of 100 ms of work 60 are its own, on four cores."""
     libraries = (Library("openblas", 4, "OPENBLAS_NUM_THREADS"), Library("openmp", 4, "OMP_NUM_THREADS"))
-    monkeypatch.setattr(explaining, "threaded_libraries", lambda: libraries)
+    monkeypatch.setattr(explanation, "threaded_libraries", lambda: libraries)
     monkeypatch.setattr(shared, "cores", 4)
     work = Work(clock)
     profile = seen(work, wall=60 * MS, cpu=60 * MS, gil=0.0)
@@ -214,7 +214,7 @@ async def test_native_threads_are_named_with_what_one_thread_each_would_gain(
 async def test_native_threads_without_a_name_are_seen_by_their_cpu_time(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(explaining, "threaded_libraries", lambda: ())
+    monkeypatch.setattr(explanation, "threaded_libraries", lambda: ())
     work = Work(clock)
     seen(work, wall=60 * MS, cpu=60 * MS, gil=0.0).native.saw(60_000_000, 60_000_000)
     assert explain(work).advice.startswith("Threads of native libraries (BLAS or OpenMP, as a rule) compute ")
@@ -254,8 +254,8 @@ async def test_a_function_in_an_isolate_says_why_and_what_a_thread_would_cost(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     isolates = Isolates(carry=1 * MS, cpu=16 * MS)
-    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
-    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.warm_up", isolates.warm_up)
     work = Work(clock, cpu=16 * MS)
     show_holding(work)
     fn = pure(work)
@@ -272,8 +272,8 @@ async def test_a_function_that_cannot_be_carried_says_why(
 ) -> None:
     isolates = Isolates(carry=1 * MS, cpu=16 * MS)
     isolates.refuses = "it is a lambda"
-    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
-    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.warm_up", isolates.warm_up)
     work = Work(clock, cpu=16 * MS)
     show_holding(work)
     fn = pure(work)

@@ -22,11 +22,11 @@ warnings.simplefilter("ignore")
 def double(number):
     return 2 * number
 
-with double._placing._lock:
+with double._router._lock:
     child = os.fork()
     if child == 0:
         faulthandler.dump_traceback_later(20, exit=True)
-        assert double._placing.statistics().sizes == ()
+        assert double._router.statistics().sizes == ()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """

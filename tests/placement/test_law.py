@@ -15,9 +15,9 @@ from hybridrt.control.placement import (
     TRIALS,
     UNCLASSED,
     UNCLASSED_CROWD,
+    Choice,
     Evidence,
     Machine,
-    Standing,
     decide,
     price,
     wants_isolate,
@@ -50,7 +50,7 @@ evidences = st.builds(
     hop_ns=times,
 )
 standings = st.builds(
-    Standing,
+    Choice,
     where=st.sampled_from(["inline", "thread", "isolate"]),
     reason=st.sampled_from(PlacementReason),
     again_at=st.integers(0, 100_000),
@@ -108,24 +108,24 @@ EXAMPLES = [
 
 @pytest.mark.parametrize(("evidence", "where", "reason"), EXAMPLES)
 def test_a_call_goes_where_it_costs_least(evidence: Evidence, where: str, reason: PlacementReason) -> None:
-    standing = decide(Standing(), evidence, TWO_CORES)
-    assert (standing.where, standing.reason) == (where, reason)
+    choice = decide(Choice(), evidence, TWO_CORES)
+    assert (choice.where, choice.reason) == (where, reason)
 
 
 def test_one_long_call_is_enough_to_be_known() -> None:
-    standing = decide(Standing(), computing(250 * MS, measured=1, calls=1), TWO_CORES)
-    assert standing.reason is PlacementReason.TRIAL
+    choice = decide(Choice(), computing(250 * MS, measured=1, calls=1), TWO_CORES)
+    assert choice.reason is PlacementReason.TRIAL
 
 
 def test_on_one_core_only_a_hold_of_the_gil_is_worth_the_way() -> None:
     alone = Machine(cores=1, gil=True)
-    assert decide(Standing(), carried(16 * MS, 200 * US, holds=True), alone).where == "isolate"
-    assert decide(Standing(), carried(16 * MS, 200 * US), alone).where == "thread"
+    assert decide(Choice(), carried(16 * MS, 200 * US, holds=True), alone).where == "isolate"
+    assert decide(Choice(), carried(16 * MS, 200 * US), alone).where == "thread"
 
 
 @given(standings, evidences, machines)
 def test_no_call_longer_than_allowed_runs_on_the_loop(
-    before: Standing, evidence: Evidence, machine: Machine
+    before: Choice, evidence: Evidence, machine: Machine
 ) -> None:
     if decide(before, evidence, machine).where == "inline":
         assert evidence.longest_ns <= machine.inline_max_ns
@@ -135,7 +135,7 @@ def test_no_call_longer_than_allowed_runs_on_the_loop(
 
 @given(standings, evidences, machines)
 def test_only_what_may_and_can_be_carried_and_wants_the_gil_goes_to_an_isolate(
-    before: Standing, evidence: Evidence, machine: Machine
+    before: Choice, evidence: Evidence, machine: Machine
 ) -> None:
     if decide(before, evidence, machine).where == "isolate":
         assert evidence.portable
@@ -146,7 +146,7 @@ def test_only_what_may_and_can_be_carried_and_wants_the_gil_goes_to_an_isolate(
 
 @given(standings, evidences, machines)
 def test_the_same_evidence_leads_to_the_same_place_again(
-    before: Standing, evidence: Evidence, machine: Machine
+    before: Choice, evidence: Evidence, machine: Machine
 ) -> None:
     once = decide(before, evidence, machine)
     assert decide(once, evidence, machine).where == once.where
@@ -167,32 +167,32 @@ def test_an_isolate_never_gets_cheaper_by_carrying_more(
 
 
 def test_a_small_change_does_not_move_a_function_back() -> None:
-    away = decide(Standing(), carried(10 * MS, 4 * MS), TWO_CORES)
+    away = decide(Choice(), carried(10 * MS, 4 * MS), TWO_CORES)
     assert away.where == "isolate"
     close = carried(10 * MS, 4.8 * MS)
     assert decide(away, close, TWO_CORES).where == "isolate"
-    assert decide(Standing(), close, TWO_CORES).where == "thread"
+    assert decide(Choice(), close, TWO_CORES).where == "thread"
     assert decide(away, carried(10 * MS, 8 * MS), TWO_CORES).where == "thread"
 
 
 def test_the_other_place_is_tried_again_at_growing_distances() -> None:
     evidence = carried(16 * MS, 1 * MS, holds=True)
-    standing = decide(Standing(), evidence, TWO_CORES)
+    choice = decide(Choice(), evidence, TWO_CORES)
     distances = []
     while len(distances) < 8:
-        calls = standing.again_at + 1
-        later = decide(standing, replace(evidence, calls=calls), TWO_CORES)
+        calls = choice.again_at + 1
+        later = decide(choice, replace(evidence, calls=calls), TWO_CORES)
         assert later.where == "isolate"
         distances.append(later.again_at - calls)
-        standing = later
+        choice = later
     assert distances == [min(AGAIN_FELT * 2**n, AGAIN_MAX) for n in range(1, 9)]
 
 
 def test_a_function_is_tried_elsewhere_sooner_while_other_calls_wait_for_the_verdict() -> None:
     alone = computing(5.5 * MS, classed=False, calls=UNCLASSED_CROWD, measured=UNCLASSED_CROWD)
-    assert decide(Standing(), alone, TWO_CORES).reason is PlacementReason.LEARNING
+    assert decide(Choice(), alone, TWO_CORES).reason is PlacementReason.LEARNING
     crowd = replace(alone, crowd=True)
-    assert decide(Standing(), crowd, TWO_CORES).reason is PlacementReason.TRIAL
+    assert decide(Choice(), crowd, TWO_CORES).reason is PlacementReason.TRIAL
 
 
 @pytest.mark.parametrize(
@@ -210,4 +210,4 @@ def test_isolates_are_started_ahead_where_one_call_shows_that_they_will_be_used(
     changes: dict[str, object], wanted: bool
 ) -> None:
     first = replace(computing(20 * MS, classed=False, calls=1, measured=1), **changes)  # type: ignore[arg-type]
-    assert wants_isolate(decide(Standing(), first, TWO_CORES), first) is wanted
+    assert wants_isolate(decide(Choice(), first, TWO_CORES), first) is wanted

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hybridrt.loop.binding import current_binding
 from hybridrt.loop.inline import TURN_NS, Turn
-from hybridrt.loop.port import current_port
 from hybridrt.measure.gil import blocks
 from hybridrt.observe.placement import INLINE_MAX_NS, PAUSE
 from hybridrt.placements import PlacementReason
@@ -21,14 +21,14 @@ from .support import MS, US, Work, learn, placement, pure
 
 def count_looks() -> list[int]:
     """Return a list that grows with each look at the CPU clock of the loop's thread."""
-    port, looks = current_port(), list[int]()
-    cpu_ns = port.cpu_ns
+    loop_binding, looks = current_binding(), list[int]()
+    cpu_ns = loop_binding.cpu_ns
 
     def look() -> int:
         looks.append(cpu_ns())
         return looks[-1]
 
-    port.cpu_ns = look
+    loop_binding.cpu_ns = look
     return looks
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from hybridrt import offload
-from hybridrt.loop.placing import Placing
+from hybridrt.loop.router import Router
 
 pytestmark = pytest.mark.race
 
@@ -33,25 +33,27 @@ def test_loops_that_share_a_function_all_get_their_results() -> None:
 
 
 def test_overruns_of_several_loops_are_all_counted() -> None:
-    placing = Placing(count, forced=None, on_loop=True)
+    router = Router(count, forced=None, on_loop=True)
     threads = [
-        threading.Thread(target=lambda: [placing._took_long(1_000_000, 1_000_000, 0) for _ in range(20)])
+        threading.Thread(target=lambda: [router._took_long(1_000_000, 1_000_000, 0) for _ in range(20)])
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert placing.overruns.count == 60
+    assert router.overruns.count == 60
 
 
 def test_calls_that_go_to_a_worker_after_an_overrun_are_counted_down_once_each() -> None:
-    placing = Placing(count, forced=None, on_loop=True)
-    placing.overruns.left = 100
-    spot = placing.spot((3, 0, 0))
-    threads = [threading.Thread(target=lambda: [placing.choose(spot) for _ in range(20)]) for _ in range(3)]
+    router = Router(count, forced=None, on_loop=True)
+    router.overruns.left = 100
+    size_class = router.size_class((3, 0, 0))
+    threads = [
+        threading.Thread(target=lambda: [router.choose(size_class) for _ in range(20)]) for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert placing.overruns.left == 40
+    assert router.overruns.left == 40

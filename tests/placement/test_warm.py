@@ -31,9 +31,9 @@ async def clock(runtime: Runtime) -> ManualClock:
 def isolates(monkeypatch: pytest.MonkeyPatch) -> Isolates:
     """Have two isolates that are ready at once."""
     isolates = Isolates(carry=200 * US, cpu=16 * MS)
-    monkeypatch.setattr("hybridrt.loop.isolated.isolated_call", isolates)
-    monkeypatch.setattr("hybridrt.loop.isolated.warm_up", isolates.warm_up)
-    monkeypatch.setattr("hybridrt.loop.isolated.calls_at_once", lambda *_: 2)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.isolated_call", isolates)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.warm_up", isolates.warm_up)
+    monkeypatch.setattr("hybridrt.loop.isolated_call.calls_at_once", lambda *_: 2)
     return isolates
 
 

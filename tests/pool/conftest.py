@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
-from hybridrt.pool.closing import close
-from hybridrt.pool.interpreter import Interpreter, shared
+from hybridrt.executor.budget import GovernedBudget, shared
+from hybridrt.pool.shutdown import close
 from hybridrt.pool.state import Pool
 
 from .support import Meeting, Stage, make_pool
@@ -50,20 +50,20 @@ def make(meeting: Meeting) -> Iterator[Make]:
 
 
 @pytest.fixture
-def private(meeting: Meeting) -> Iterator[Interpreter]:
+def private(meeting: Meeting) -> Iterator[GovernedBudget]:
     """An interpreter's budget of the test's own, with real clocks and threads."""
-    interpreter = Interpreter()
-    yield interpreter
+    budget = GovernedBudget()
+    yield budget
     meeting.end()
-    for pool in list(interpreter.pools):
+    for pool in list(budget.pools):
         close(pool, RuntimeError, cancel_queued=True)
-        for thread in list(pool.crew.threads):
+        for thread in list(pool.roster.threads):
             thread.join()
-    interpreter.governor.stop()
+    budget.governor.stop()
 
 
 @pytest.fixture
-def make_private(private: Interpreter) -> MakePool:
+def make_private(private: GovernedBudget) -> MakePool:
     """Makes pools with real threads under the private budget."""
 
     def build(**options: Any) -> Pool:

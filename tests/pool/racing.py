@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.interpreter import Interpreter
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.executor.future import ThreadCall
+from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.pool.state import Pool
 from hybridrt.values import Kind
 
@@ -25,14 +25,14 @@ __all__ = ["Beside", "check", "end", "known", "open_pool", "submit"]
 @contextmanager
 def open_pool(**options: Any) -> Iterator[Pool]:
     """Make a pool with real threads and no governor, and end it; everything must have been given back."""
-    interpreter = Interpreter()
-    interpreter.governor.parked = False  # nobody rings
-    pool = make_pool(interpreter, **options)
+    budget = GovernedBudget()
+    budget.governor.parked = False  # nobody rings
+    pool = make_pool(budget, **options)
     try:
         yield pool
     finally:
         end(pool)
-    assert interpreter.permits.held == [0, 0, 0, 0]
+    assert budget.permits.held == [0, 0, 0, 0]
 
 
 def end(pool: Pool) -> None:

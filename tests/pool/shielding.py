@@ -6,10 +6,10 @@ import threading
 from types import SimpleNamespace
 
 from hybridrt.control.interval import REST
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.governor.shield import LOOK_NS, Shield
 from hybridrt.observe.functions import Profile
-from hybridrt.pool.interpreter import Interpreter
 from hybridrt.pool.permits import SHORT
-from hybridrt.pool.shield import LOOK_NS, Shield
 from hybridrt.pool.tally import Tally
 from hybridrt.testing import ManualClock
 from hybridrt.values import ShieldStatistics
@@ -64,10 +64,10 @@ class Play:
     def __init__(self, *, gil: bool = True) -> None:
         self.switch = FakeSwitch()
         self.clock = ManualClock()
-        self.interpreter = Interpreter(self.clock, gil=gil, cores=2, switch=self.switch)
-        self.switch.lock = self.interpreter.lock
-        self.permits = self.interpreter.permits
-        self.shield: Shield = self.interpreter.shield
+        self.budget = GovernedBudget(self.clock, gil=gil, cores=2, switch=self.switch)
+        self.switch.lock = self.budget.lock
+        self.permits = self.budget.permits
+        self.shield: Shield = self.budget.shield
         self.function = Profile("key", "function")
         self.step()
 
@@ -84,7 +84,7 @@ class Play:
         """Let the governor look that often."""
         for _ in range(times):
             self.clock.now_ns += TICK_NS
-            pools = tuple(self.interpreter.pools)
+            pools = tuple(self.budget.pools)
             self.shield.step(self.clock.now_ns, pools, gil_taken=gil_taken, brief=brief)
 
     def look(self) -> None:
@@ -97,7 +97,7 @@ class Play:
 
     @property
     def told(self) -> ShieldStatistics:
-        with self.interpreter.lock:
+        with self.budget.lock:
             told = self.shield.statistics_locked()
         assert told is not None
         return told

@@ -16,14 +16,14 @@ from typing import Any
 from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.window import Limits, Policy
 from hybridrt.errors import WorkerLostError
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.executor.future import ThreadCall
+from hybridrt.executor.thread_pool import ThreadPool
+from hybridrt.governor.native import NativeWork
 from hybridrt.measure.native import NativeThreads
 from hybridrt.pool.admission import FifoAdmission, LaneAdmission
-from hybridrt.pool.closing import worker_left
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.helping import claim_for_help
 from hybridrt.pool.hooks import HookRunner, Hooks
-from hybridrt.pool.interpreter import Interpreter
-from hybridrt.pool.native import NativeWork
+from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.scheduler import (
     Batch,
@@ -33,8 +33,8 @@ from hybridrt.pool.scheduler import (
     finish_batch,
     finish_helped,
 )
+from hybridrt.pool.shutdown import worker_left
 from hybridrt.pool.state import DONE, RUNNING, Call, Pool, Roster
-from hybridrt.pool.thread_pool import ThreadPool
 from hybridrt.pool.worker import WorkerThread
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind
@@ -118,12 +118,12 @@ class StillPool(ThreadPool):
         super().start_clean()
         self.started: set[WorkerThread] = set()
 
-    def start(self, hired: list[WorkerThread], submitted: Call | None = None) -> None:
-        real, hired = hired[: self.refusals], hired[self.refusals :]
+    def start(self, to_start: list[WorkerThread], submitted: Call | None = None) -> None:
+        real, to_start = to_start[: self.refusals], to_start[self.refusals :]
         self.refusals -= len(real)
         for worker in real:
             worker.thread.start = _refuse  # type: ignore[method-assign]
-        for worker in hired:  # of any pool
+        for worker in to_start:  # of any pool
             worker.pool.started.add(worker)  # type: ignore[attr-defined]
         super().start(real, submitted)
 
@@ -133,7 +133,7 @@ def _refuse() -> None:
 
 
 def make_pool(
-    interpreter: Interpreter,
+    budget: GovernedBudget,
     *,
     kind: type[ThreadPool] = ThreadPool,
     lanes: bool = True,
@@ -147,19 +147,19 @@ def make_pool(
     memory_max: int | None = None,
 ) -> ThreadPool:
     """Return a pool of a private interpreter, built as the executor builds its own."""
-    admission: Admission[Call] = LaneAdmission(interpreter.permits) if lanes else FifoAdmission()
+    admission: Admission[Call] = LaneAdmission(budget.permits) if lanes else FifoAdmission()
     return kind(
-        interpreter=interpreter,
+        budget=budget,
         admission=admission,
         policy=DemandPolicy() if policy is None else policy,
         limits=Limits(
             lowest=1,
             highest=max_workers,
-            capacity=interpreter.permits.capacity,
-            cores=interpreter.cores,
+            capacity=budget.permits.capacity,
+            cores=budget.cores,
         ),
         queue_max=queue_max,
-        crew=Roster(
+        roster=Roster(
             prefix="hand",
             max_workers=max_workers,
             min_workers=min_workers,
@@ -174,7 +174,7 @@ def make_pool(
 def make_call(pool: Pool, fn: Callable[..., Any], *args: Any) -> ThreadCall:
     """Return a call as the executor makes it, not pushed yet."""
     call = ThreadCall()
-    call.state, call.place, call.value, call.outlet = 0, None, None, None
+    call.state, call.place, call.value, call.completions = 0, None, None, None
     call.fn, call.args, call.kwargs, call.context = fn, args, {}, None
     call.pool = pool
     call.profile = pool.profiles.of(fn, args)
@@ -203,18 +203,18 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
-        self.interpreter = Interpreter(self.clock, gil=self.gil, cores=self.cores)
-        self.interpreter.governor.parked = False  # nobody rings: the test steps
+        self.budget = GovernedBudget(self.clock, gil=self.gil, cores=self.cores)
+        self.budget.governor.parked = False  # nobody rings: the test steps
         self.native = FakeNative()
-        self.interpreter.governor.native = NativeWork(self.native)
-        self.permits = self.interpreter.permits
+        self.budget.governor.native = NativeWork(self.native)
+        self.permits = self.budget.permits
         self.pool = self.add_pool(lanes=self.lanes, **self.options)
         self.calls: list[ThreadCall] = []
         self._batches: dict[WorkerThread, list[ThreadCall]] = {}
 
     def add_pool(self, **options: Any) -> Pool:
         """Return one more pool under the same budget."""
-        return make_pool(self.interpreter, kind=StillPool, **options)
+        return make_pool(self.budget, kind=StillPool, **options)
 
     def learn(
         self, kind: Kind, name: str | None = None, pool: Pool | None = None, usual: float = 0.0
@@ -257,7 +257,7 @@ class Stage:
             self.work()
             self.clock.advance(seconds)
             on_time = not self._somebody_computes() if prompt is None else prompt
-            nap = self.interpreter.governor.step(self.clock.now_ns, 0, prompt=on_time)
+            nap = self.budget.governor.step(self.clock.now_ns, 0, prompt=on_time)
         self.work()
         return nap
 
@@ -266,8 +266,8 @@ class Stage:
 
     def work(self) -> None:
         """Let every worker with a batch claim the first call in it, as its thread would at once."""
-        for pool in list(self.interpreter.pools):
-            for worker in tuple(pool.crew.workers):
+        for pool in list(self.budget.pools):
+            for worker in tuple(pool.roster.workers):
                 if worker.probe is None:
                     worker.probe = FakeProbe(self.clock)  # type: ignore[assignment]
                 if worker.call is None and worker.serving and worker in pool.started:  # type: ignore[attr-defined]
@@ -293,7 +293,7 @@ class Stage:
     def worker_of(self, call: Call) -> WorkerThread:
         """Return the worker that runs `call`."""
         self.work()
-        return next(worker for worker in call.pool.crew.workers if worker.call is call)
+        return next(worker for worker in call.pool.roster.workers if worker.call is call)
 
     def probe_of(self, call: Call) -> FakeProbe:
         probe = self.worker_of(call).probe

@@ -10,9 +10,9 @@ from weakref import WeakSet
 
 import pytest
 
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import NONE, SHORT
-from hybridrt.pool.roster import all_threads, hire
+from hybridrt.pool.roster import add_worker, all_threads
 from hybridrt.pool.scheduler import requeue_locked
 from hybridrt.pool.state import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.values import Kind
@@ -25,7 +25,7 @@ def parked(stage: Stage) -> Stage:
     """A pool with two parked workers."""
     for call in stage.push_many(2, stage.learn(Kind.WAITING, "first")):
         stage.end(call)
-    assert len(stage.pool.crew.idle) == 2
+    assert len(stage.pool.roster.idle) == 2
     return stage
 
 
@@ -35,7 +35,7 @@ def test_a_call_that_waits_goes_to_a_parked_worker_and_counts_as_waiting(parked:
     assert (call.state, pool.queued, pool.busy, pool.waiting) == (ASSIGNED, 0, 1, 1)
     assert not parked.permits.computing
     parked.end(call)
-    assert (call.state, pool.busy, pool.waiting, len(pool.crew.idle)) == (DONE, 0, 0, 2)
+    assert (call.state, pool.busy, pool.waiting, len(pool.roster.idle)) == (DONE, 0, 0, 2)
 
 
 def test_no_more_calls_wait_at_once_than_the_size_allows(parked: Stage) -> None:
@@ -48,33 +48,33 @@ def test_no_more_calls_wait_at_once_than_the_size_allows(parked: Stage) -> None:
 
 
 def test_a_withdrawn_call_that_had_not_begun_gives_its_place_back(parked: Stage) -> None:
-    gate = Gate(1, "lane")
-    call = parked.push(parked.learn(Kind.WAITING), late=True, gates=(gate,))
+    limiter = Limiter(1, "lane")
+    call = parked.push(parked.learn(Kind.WAITING), late=True, limiters=(limiter,))
     assert call.cancel()
     parked.work()
-    assert (gate.active, parked.pool.busy, parked.pool.waiting) == (0, 0, 0)
+    assert (limiter.active, parked.pool.busy, parked.pool.waiting) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [Kind.WAITING, Kind.SHORT])
 def test_an_open_gate_is_passed_and_left(parked: Stage, kind: Kind) -> None:
-    gate, fn = Gate(1, "lane"), parked.learn(kind)
-    first = parked.push(fn, gates=(gate,))
-    assert (first.state, gate.active, parked.pool.queued) == (RUNNING, 1, 0)
-    second = parked.push(fn, gates=(gate,))
-    assert (second.state, list(gate.waiting)) == (QUEUED, [second])
+    limiter, fn = Limiter(1, "lane"), parked.learn(kind)
+    first = parked.push(fn, limiters=(limiter,))
+    assert (first.state, limiter.active, parked.pool.queued) == (RUNNING, 1, 0)
+    second = parked.push(fn, limiters=(limiter,))
+    assert (second.state, list(limiter.waiting)) == (QUEUED, [second])
     worker = parked.worker_of(first)
     parked.end(first)
-    assert (second.state, gate.active) == (RUNNING, 1)
+    assert (second.state, limiter.active) == (RUNNING, 1)
     assert parked.worker_of(second) is worker
     parked.end(second)
-    assert (gate.active, second.gates) == (0, ())
-    assert (parked.pool.queued, len(parked.pool.crew.idle)) == (0, 2)
+    assert (limiter.active, second.limiters) == (0, ())
+    assert (parked.pool.queued, len(parked.pool.roster.idle)) == (0, 2)
 
 
 def test_of_two_gates_the_closed_one_keeps_the_call(parked: Stage) -> None:
-    limit, lane, fn = Gate(2, "limit"), Gate(1, "lane"), parked.learn(Kind.WAITING)
-    first = parked.push(fn, gates=(lane,))
-    second = parked.push(fn, gates=(limit, lane))
+    limit, lane, fn = Limiter(2, "limit"), Limiter(1, "lane"), parked.learn(Kind.WAITING)
+    first = parked.push(fn, limiters=(lane,))
+    second = parked.push(fn, limiters=(limit, lane))
     assert (second.state, limit.active, lane.active) == (QUEUED, 1, 1)
     parked.end(first)
     assert (second.state, limit.active, lane.active) == (RUNNING, 1, 1)
@@ -83,24 +83,24 @@ def test_of_two_gates_the_closed_one_keeps_the_call(parked: Stage) -> None:
 
 
 def test_another_pools_call_gets_in_when_the_last_of_this_pool_leaves(parked: Stage) -> None:
-    gate, other = Gate(1, "lane"), parked.add_pool()
-    first = parked.push(parked.learn(Kind.WAITING), gates=(gate,))
-    second = parked.push(parked.learn(Kind.WAITING, pool=other), pool=other, gates=(gate,))
+    limiter, other = Limiter(1, "lane"), parked.add_pool()
+    first = parked.push(parked.learn(Kind.WAITING), limiters=(limiter,))
+    second = parked.push(parked.learn(Kind.WAITING, pool=other), pool=other, limiters=(limiter,))
     assert (second.state, parked.pool.queued, other.queued) == (QUEUED, 0, 1)
     parked.end(first)
-    assert (second.state, gate.active, other.queued) == (RUNNING, 1, 0)
+    assert (second.state, limiter.active, other.queued) == (RUNNING, 1, 0)
     parked.end(second)
-    assert gate.active == 0
+    assert limiter.active == 0
 
 
 def test_a_follower_of_another_kind_starts_beside_the_one_that_was_queued(parked: Stage) -> None:
     """The worker that left the gate takes the older call; the follower gets a worker of its own."""
-    gate, waiting, short = Gate(1, "lane"), parked.learn(Kind.WAITING), parked.learn(Kind.SHORT)
+    limiter, waiting, short = Limiter(1, "lane"), parked.learn(Kind.WAITING), parked.learn(Kind.SHORT)
     pool = parked.pool
     pool.sizing.state = replace(pool.sizing.state, workers=1)
-    first = parked.push(waiting, gates=(gate,))
+    first = parked.push(waiting, limiters=(limiter,))
     queued = parked.push(waiting)
-    follower = parked.push(short, gates=(gate,))
+    follower = parked.push(short, limiters=(limiter,))
     parked.end(first)
     assert (queued.state, follower.state) == (RUNNING, RUNNING)
 
@@ -117,7 +117,7 @@ def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Sta
 
 
 def test_the_governor_releases_what_ended_up_to_a_call_with_a_callback_of_somebody(stage: Stage) -> None:
-    worker = hire(stage.pool)
+    worker = add_worker(stage.pool)
     told: list[str] = []
     _, second, _ = calls = [make_call(stage.pool, len, "") for _ in range(3)]
     second.add_done_callback(lambda _: told.append("second"))
@@ -148,28 +148,28 @@ class Interrupted(WeakSet[Any]):
 
 
 def test_a_thread_that_is_hired_while_all_are_looked_at_waits_for_that(stage: Stage) -> None:
-    crew = stage.pool.crew
+    roster = stage.pool.roster
 
-    def hire_third() -> None:
-        with stage.interpreter.lock:
-            hired.append(hire(stage.pool))
+    def add_third_worker() -> None:
+        with stage.budget.lock:
+            to_start.append(add_worker(stage.pool))
 
-    hired: list[object] = []
-    crew.threads = Interrupted(hire_third)
-    kept = [hire(stage.pool), hire(stage.pool)]
+    to_start: list[object] = []
+    roster.threads = Interrupted(add_third_worker)
+    kept = [add_worker(stage.pool), add_worker(stage.pool)]
     assert len(all_threads(stage.pool)) == len(kept)
-    until(lambda: hired, "the third is hired")
+    until(lambda: to_start, "the third is hired")
 
 
 @pytest.mark.parametrize("look", ["statistics", "governor"])
 def test_a_pool_that_is_made_while_all_are_looked_at_waits_for_that(stage: Stage, look: str) -> None:
-    interpreter = stage.interpreter
+    budget = stage.budget
     made: list[object] = []
     pools = [stage.pool, stage.add_pool()]
-    interpreter.pools = Interrupted(lambda: made.append(make_pool(interpreter)))
-    interpreter.pools.update(pools)
+    budget.pools = Interrupted(lambda: made.append(make_pool(budget)))
+    budget.pools.update(pools)
     if look == "governor":
-        interpreter.governor.step(stage.clock.now_ns, 0, prompt=True)
+        budget.governor.step(stage.clock.now_ns, 0, prompt=True)
     else:
-        assert len(interpreter.all_pools()) == len(pools)
+        assert len(budget.all_pools()) == len(pools)
     until(lambda: made, "the third is made")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from hybridrt.pool.closing import close
-from hybridrt.pool.exiting import exit_error
-from hybridrt.pool.state import QUEUED, Ending
-from hybridrt.pool.thread_pool import ThreadPool
+from hybridrt.executor.exit import exit_error
+from hybridrt.executor.thread_pool import ThreadPool
+from hybridrt.pool.shutdown import close
+from hybridrt.pool.state import QUEUED, InterpreterExit
 from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
@@ -33,9 +33,9 @@ class AtExit:
             close(pool, exit_error, cancel_queued=False)
             pool.refusals = 99
 
-    def take_place(self, ending: Ending) -> WorkerThread | None:
+    def take_place(self, ending: InterpreterExit) -> WorkerThread | None:
         """Play the main thread: take the place of the worker it is brought."""
-        worker = ending.bell.get_nowait()
+        worker = ending.wakeup.get_nowait()
         if worker is not None:
             self.other.started.add(worker)
         return worker
@@ -43,7 +43,7 @@ class AtExit:
 
 def test_the_main_thread_takes_the_place_of_a_worker_of_a_pool_that_has_none() -> None:
     at_exit = AtExit()
-    ending = at_exit.stage.interpreter.ending = Ending()
+    ending = at_exit.stage.budget.exiting = InterpreterExit()
     at_exit.stage.end(at_exit.first)
     assert not ending.free
     assert at_exit.take_place(ending) is not None
@@ -52,7 +52,7 @@ def test_the_main_thread_takes_the_place_of_a_worker_of_a_pool_that_has_none() -
 
 def test_calls_that_come_while_the_main_thread_is_in_a_workers_place_wait_for_it() -> None:
     at_exit = AtExit(2)
-    ending = at_exit.stage.interpreter.ending = Ending()
+    ending = at_exit.stage.budget.exiting = InterpreterExit()
     ending.free = False
     at_exit.stage.end(at_exit.first)
     assert at_exit.take_place(ending) is not None
@@ -81,7 +81,7 @@ def test_a_call_whose_thread_is_refused_before_anybody_waits_stays_queued_until_
     other.spawn, other.start = spawn_in_vain, partial(ThreadPool.start, other)
     stage.pool.start = other.start  # type: ignore[method-assign]
     stage.end(first)
-    assert (call.state, other.queued, len(other.crew.workers)) == (QUEUED, 1, 0)
+    assert (call.state, other.queued, len(other.roster.workers)) == (QUEUED, 1, 0)
 
 
 def test_a_call_that_nobody_can_run_is_refused_and_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -95,7 +95,7 @@ def test_a_call_that_nobody_can_run_is_refused_and_named_in_the_log(caplog: pyte
 
 def test_a_pool_that_is_made_at_exit_takes_no_calls() -> None:
     stage = Stage()
-    stage.interpreter.refusal = exit_error
+    stage.budget.refusal = exit_error
     late = stage.add_pool()
     with pytest.raises(RuntimeError, match="after interpreter shutdown"):
         stage.push(named("late"), pool=late)

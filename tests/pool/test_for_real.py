@@ -270,7 +270,7 @@ def test_an_idle_timeout_may_be_as_long_as_one_likes(make: Make, timeout: float)
     executor = make(min_workers=0, idle_timeout=timeout)
     for number in range(2):
         assert executor.submit(abs, -number).result(DEADLINE) == number
-        until(lambda: executor._pool.crew.idle, "the worker parks")
+        until(lambda: executor._pool.roster.idle, "the worker parks")
 
 
 @pytest.mark.parametrize("by", ["argument", "environment"])

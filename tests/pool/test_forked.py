@@ -26,7 +26,7 @@ ROOT = str(Path(hybridrt.__file__).resolve().parents[1])
 SETUP = '''
 import asyncio, os, threading, warnings
 import hybridrt
-from hybridrt.pool.interpreter import shared
+from hybridrt.executor.budget import shared
 
 warnings.simplefilter("ignore", DeprecationWarning)  # fork beside threads is what this is about
 DEADLINE = 20
@@ -89,7 +89,7 @@ def test_permits_that_calls_of_the_parent_hold_are_free_in_the_child() -> None:
         def body():
             assert shared.permits.held == [0, 0, 0, 0], shared.permits.held
             assert executor.submit(sum, range(10)).result(DEADLINE) == 45
-            assert not shared.starved
+            assert not shared.waiting_for_permit
 
         print(in_child(body))
         stop.set()
@@ -109,10 +109,10 @@ def test_an_unknown_function_that_runs_in_the_parent_can_start_in_the_child() ->
         running = executor.submit(gate, "parent")
         gate.started.wait(DEADLINE)
         profile = executor._pool.profiles.of(gate)
-        profile.unjudged = 1  # as it is in the call's first milliseconds
+        profile.unclassified = 1  # as it is in the call's first milliseconds
 
         def body():
-            assert profile.unjudged == 0
+            assert profile.unclassified == 0
             gate.open.set()
             assert executor.submit(gate, "child").result(DEADLINE) == "child"
             assert executor.statistics().overdrafts == 0
@@ -191,13 +191,13 @@ def test_calls_that_the_parent_has_queued_are_not_counted_in_the_child() -> None
 def test_a_lane_that_the_parent_was_about_to_add_can_be_used_in_the_child() -> None:
     out = run(
         """
-        from hybridrt.pool import gates
+        from hybridrt.pool import limiters
 
         gate = Gate()
 
         def add():
-            with gates._lock:
-                gates._begun["database"] = gates.Gate(1, "database")
+            with limiters._lock:
+                limiters._begun["database"] = limiters.Limiter(1, "database")
                 gate()
 
         adding = threading.Thread(target=add)
@@ -205,7 +205,7 @@ def test_a_lane_that_the_parent_was_about_to_add_can_be_used_in_the_child() -> N
         gate.started.wait(DEADLINE)
 
         def body():
-            assert not gates._begun
+            assert not limiters._begun
             assert asyncio.run(hybridrt.offload(len, lane="database")("ab")) == 2
 
         print(in_child(body))

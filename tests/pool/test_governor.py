@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.governor import governor as governor_module
+from hybridrt.governor.governor import IDLE_STEPS, LONG_SLEEP_NS, REST_NS, TICK_NS, Governor
+from hybridrt.governor.sampler import BRIEF_BATCH
 from hybridrt.measure.host import Memory
-from hybridrt.pool import governor as governor_module
 from hybridrt.pool import state as state_module
-from hybridrt.pool.governor import DOZE_NS, IDLE_STEPS, REST_NS, TICK_NS, Governor
-from hybridrt.pool.interpreter import Interpreter
-from hybridrt.pool.sampler import BRIEF_BATCH
 from hybridrt.pool.state import Pool
 from hybridrt.values import Kind
 
@@ -45,7 +45,7 @@ class Counting(Governor):
 
 
 @pytest.fixture
-def counting(private: Interpreter) -> Counting:
+def counting(private: GovernedBudget) -> Counting:
     private.governor = counting = Counting(private, private.shield)
     return counting
 
@@ -55,7 +55,7 @@ def counting(private: Interpreter) -> Counting:
 
 def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading files gives the GIL away: workers and loop would wait until the governor has it again."""
-    lock, held = stage.interpreter.lock, []
+    lock, held = stage.budget.lock, []
 
     def read(*_: object) -> Memory:
         held.append(lock.locked())
@@ -64,7 +64,7 @@ def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytes
     monkeypatch.setattr(state_module, "read_memory", read)
     stage.step(2001 * MS, prompt=True)
     assert held == [False]
-    assert stage.interpreter.memory.share == 0.5
+    assert stage.budget.memory.share == 0.5
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def host_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("gil", [True, False], ids=["a GIL", "no GIL"])
 def test_a_quota_that_changes_counts_from_the_next_look_on(host_cores: list[int], gil: bool) -> None:
     stage = Stage(gil=gil)
-    stage.interpreter._counts_cores = True
+    stage.budget._counts_cores = True
     stage.step(prompt=True)
     stage.clock.advance(2.0)
     free = stage.learn(Kind.FREE)
@@ -89,10 +89,10 @@ def test_a_quota_that_changes_counts_from_the_next_look_on(host_cores: list[int]
     stage.step(MS, prompt=True)
     stage.compute(*stage.running())
     assert len(stage.running()) == 4
-    assert stage.pool.limits.cores == stage.interpreter.cores == 4
+    assert stage.pool.limits.cores == stage.budget.cores == 4
     assert stage.pool.limits.capacity == (1 if gil else 4)
     host_cores.append(1)
-    stage.interpreter.governor.look_soon_locked()
+    stage.budget.governor.look_soon_locked()
     stage.step(MS, prompt=True)
     for call in calls[:4]:
         stage.end(call)
@@ -103,20 +103,20 @@ def test_where_the_gil_is_wanted_all_the_time_the_host_is_looked_at_every_ten_se
     host_cores: list[int],
 ) -> None:
     stage = Stage()
-    stage.interpreter._counts_cores = True
+    stage.budget._counts_cores = True
     stage.step(prompt=True)
     host_cores.append(3)
     stage.step(9.9, prompt=False)
-    assert stage.interpreter.cores == 2
+    assert stage.budget.cores == 2
     stage.step(0.2, prompt=False)
-    assert stage.interpreter.cores == 3
+    assert stage.budget.cores == 3
 
 
 def test_cores_that_were_given_by_the_program_stay(host_cores: list[int]) -> None:
     stage = Stage(cores=5)
     host_cores.append(3)
     stage.step(2001 * MS, prompt=True)
-    assert stage.interpreter.cores == 5
+    assert stage.budget.cores == 5
 
 
 def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
@@ -132,7 +132,7 @@ def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
     stage = Stage()
     stage.step(3 * MS, prompt=True)
     monkeypatch.setattr(state_module, "read_memory", read)
-    stage.interpreter.children.append(lambda: [7])
+    stage.budget.children.append(lambda: [7])
     pools = [stage.add_pool(memory_max=size << 20) for size in (100, 50)]
     stage.step(3 * MS, prompt=False)
     assert asked == [50 << 20]
@@ -156,7 +156,7 @@ def test_it_says_whether_only_brief_calls_come_one_by_one(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, batches: tuple[int, ...], queued: bool, brief: bool
 ) -> None:
     told: list[bool] = []
-    monkeypatch.setattr(stage.interpreter.shield, "step", lambda *_, brief, **__: told.append(brief))
+    monkeypatch.setattr(stage.budget.shield, "step", lambda *_, brief, **__: told.append(brief))
     for batch, kind in zip(batches, (Kind.SHORT, Kind.WAITING), strict=False):
         function = stage.learn(kind)
         stage.pool.profiles.of(function).batch = batch
@@ -174,10 +174,10 @@ def test_it_sleeps_two_milliseconds_while_things_change_and_longer_when_they_sta
     call = stage.push(stage.learn(Kind.LONG))
     naps = [stage.step(3 * MS), stage.step(3 * MS)]
     assert naps[-1] is not None
-    governor = stage.interpreter.governor
+    governor = stage.budget.governor
     for _ in range(10):
-        governor._nap_ns = stage.step(100 * MS) or TICK_NS
-    assert governor._nap_ns == REST_NS
+        governor._sleep_ns = stage.step(100 * MS) or TICK_NS
+    assert governor._sleep_ns == REST_NS
     stage.compute(call)
     assert stage.step(600 * MS) == TICK_NS  # it takes its permit back
 
@@ -185,7 +185,7 @@ def test_it_sleeps_two_milliseconds_while_things_change_and_longer_when_they_sta
 def test_it_wakes_in_time_for_a_call_that_others_wait_for_to_turn_out_long(stage: Stage) -> None:
     first, second = stage.push(named("unknown")), stage.push(stage.learn(Kind.SHORT))
     stage.compute(first)
-    stage.interpreter.governor._nap_ns = REST_NS
+    stage.budget.governor._sleep_ns = REST_NS
     stage.step(3 * MS)
     nap = stage.step(11 * MS)
     assert nap == 6 * 1_000_000
@@ -195,11 +195,11 @@ def test_it_wakes_in_time_for_a_call_that_others_wait_for_to_turn_out_long(stage
 
 def test_the_first_call_after_a_rest_has_the_loops_measured_closely(stage: Stage) -> None:
     watch = FakeWatch()
-    stage.interpreter.shield.join(watch)
+    stage.budget.shield.join(watch)
     stage.push(stage.learn(Kind.WAITING))
-    stage.interpreter.governor.turn()
+    stage.budget.governor.turn()
     assert watch.quickened == 1
-    stage.interpreter.governor.turn()
+    stage.budget.governor.turn()
     assert watch.quickened == 1
 
 
@@ -211,7 +211,7 @@ def test_with_nothing_to_do_it_rests_for_a_while_and_parks(stage: Stage) -> None
 def test_with_nothing_but_a_size_to_come_down_it_dozes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.pool, "at_rest", lambda: False)
     naps = [stage.step(16 * MS) for _ in range(IDLE_STEPS + 1)]
-    assert naps[-1] == DOZE_NS
+    assert naps[-1] == LONG_SLEEP_NS
 
 
 def test_a_call_ends_its_rest(stage: Stage) -> None:
@@ -224,7 +224,7 @@ def test_a_call_ends_its_rest(stage: Stage) -> None:
 # ---------------------------------------------------------------------- its thread
 
 
-def test_its_thread_starts_with_the_first_call(private: Interpreter, make_private: MakePool) -> None:
+def test_its_thread_starts_with_the_first_call(private: GovernedBudget, make_private: MakePool) -> None:
     pool = make_private()
     assert private.governor._thread is None
     submit(pool, named("first")).result(DEADLINE)
@@ -264,7 +264,7 @@ def test_its_thread_leaves_after_a_long_rest_and_comes_back(
 
 
 def test_it_can_be_stopped_and_the_next_call_starts_it_again(
-    private: Interpreter, make_private: MakePool
+    private: GovernedBudget, make_private: MakePool
 ) -> None:
     pool = make_private()
     for _ in range(3):
@@ -277,7 +277,7 @@ def test_it_can_be_stopped_and_the_next_call_starts_it_again(
 
 @pytest.mark.slow
 def test_stopping_it_after_it_left_does_not_stop_the_next_one(
-    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
+    private: GovernedBudget, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, meeting: Meeting
 ) -> None:
     monkeypatch.setattr(governor_module, "_LEAVE_AFTER", 0.01)
     pool = make_private()
@@ -289,7 +289,7 @@ def test_stopping_it_after_it_left_does_not_stop_the_next_one(
     private.governor.parked = False  # so that the calls do not ring, and there is one ring only
     calls = [submit(pool, meeting) for _ in range(4)]
     private.governor.parked = True
-    private.governor.ring()
+    private.governor.wake()
     meeting.wait_for(4)  # without a governor only the first of an unknown function starts
     meeting.end()
     assert [call.result(DEADLINE) for call in calls] == [None] * 4
@@ -317,7 +317,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 
 @pytest.mark.usefixtures("failing")
 def test_a_governor_that_fails_says_so_and_lifts_the_permits(
-    private: Interpreter, make_private: MakePool, meeting: Meeting
+    private: GovernedBudget, make_private: MakePool, meeting: Meeting
 ) -> None:
     pool = make_private()
     calls = [submit(pool, meeting, number) for number in range(8)]
@@ -331,7 +331,7 @@ def test_a_governor_that_fails_says_so_and_lifts_the_permits(
 
 @pytest.mark.usefixtures("failing")
 def test_a_pool_whose_governor_failed_goes_on(
-    private: Interpreter, make_private: MakePool, meeting: Meeting
+    private: GovernedBudget, make_private: MakePool, meeting: Meeting
 ) -> None:
     pool = make_private()
     submit(pool, named("first")).result(DEADLINE)
@@ -344,7 +344,7 @@ def test_a_pool_whose_governor_failed_goes_on(
 
 
 def test_a_governor_that_failed_tries_again_and_the_permits_come_back(
-    private: Interpreter,
+    private: GovernedBudget,
     make_private: MakePool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -367,7 +367,7 @@ def test_a_governor_that_failed_tries_again_and_the_permits_come_back(
 
 @pytest.mark.usefixtures("failing")
 def test_a_governor_that_failed_does_not_try_again_before_it_is_time(
-    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+    private: GovernedBudget, make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(governor_module, "RETRY", 3600.0)
     pool = make_private()
@@ -379,7 +379,7 @@ def test_a_governor_that_failed_does_not_try_again_before_it_is_time(
 
 @pytest.mark.parametrize("error", [SystemExit("quit"), asyncio.CancelledError()])
 def test_nothing_that_is_raised_ends_it_in_silence(
-    private: Interpreter, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, error: BaseException
+    private: GovernedBudget, make_private: MakePool, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
     def fail(*_: Any) -> bool:
         raise error
@@ -392,7 +392,7 @@ def test_nothing_that_is_raised_ends_it_in_silence(
 
 
 def test_the_failure_is_logged_once(
-    private: Interpreter,
+    private: GovernedBudget,
     make_private: MakePool,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -427,7 +427,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -
 
 
 def test_where_no_thread_is_left_for_the_governor_the_permits_are_lifted(
-    private: Interpreter, make_private: MakePool, meeting: Meeting, refused: list[int]
+    private: GovernedBudget, make_private: MakePool, meeting: Meeting, refused: list[int]
 ) -> None:
     pool = make_private()
     calls = [submit(pool, meeting, number) for number in range(4)]
@@ -439,7 +439,7 @@ def test_where_no_thread_is_left_for_the_governor_the_permits_are_lifted(
 
 
 def test_a_thread_that_was_refused_to_the_governor_is_asked_for_again_and_the_permits_come_back(
-    private: Interpreter, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
+    private: GovernedBudget, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(governor_module, "RETRY", 0.0)
     refused[0], pool = 2, make_private()
@@ -451,7 +451,7 @@ def test_a_thread_that_was_refused_to_the_governor_is_asked_for_again_and_the_pe
 
 
 def test_it_is_not_asked_for_again_before_it_is_time(
-    private: Interpreter, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
+    private: GovernedBudget, make_private: MakePool, refused: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(governor_module, "RETRY", 3600.0)
     pool = make_private()
@@ -481,7 +481,7 @@ def test_a_call_that_found_no_memory_for_a_worker_starts_at_the_next_step(
 def test_the_failure_shows_in_the_statistics(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from hybridrt.pool.interpreter import shared
+    from hybridrt.executor.budget import shared
 
     caplog.set_level(logging.CRITICAL, logger="hybridrt")
     monkeypatch.setattr(shared, "governor", Governor(shared, shared.shield))

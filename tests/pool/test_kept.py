@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hybridrt.governor.kept import KeptReader
 from hybridrt.observe.kept import Kept
-from hybridrt.pool.kept import KeptReader
 
 from .support import Stage, named
 
@@ -28,8 +28,8 @@ def test_the_shares_are_those_between_two_readings() -> None:
 def test_what_is_left_of_a_calls_time_is_its_wait(kept: Kept, waits: int) -> None:
     """It computes for 10 of 40 ms, and blocks once; no wait for the GIL is as long as that."""
     stage = Stage()
-    stage.interpreter.gil_load.saw_interval(0, 1)
-    stage.interpreter.kept = kept
+    stage.budget.gil_load.saw_interval(0, 1)
+    stage.budget.kept = kept
     fn = named("computes")
     profile = stage.pool.profiles.of(fn)
     profile.turn_at = 1 << 60

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.executor.budget import shared
 from hybridrt.pool import lock as lock_module
 from hybridrt.pool.admission import FifoAdmission
-from hybridrt.pool.interpreter import shared
-from hybridrt.pool.lock import patiently
+from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.state import Call
 
 from .conftest import Make
@@ -22,7 +22,7 @@ from .support import DEADLINE, Meeting, until
 def test_a_free_lock_is_returned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_module, "sleep", lambda _: pytest.fail("nobody has it"))
     lock = threading.Lock()
-    assert patiently(lock) is lock
+    assert without_convoy(lock) is lock
     assert not lock.locked()
 
 
@@ -36,7 +36,7 @@ def test_a_taken_lock_is_looked_at_again_until_it_is_free(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(lock_module, "sleep", sleep)
     lock.acquire()
-    with patiently(lock):
+    with without_convoy(lock):
         assert lock.locked()
     assert looks == [lock_module.PAUSE] * 3
 
@@ -46,7 +46,7 @@ def test_without_a_gil_there_is_nothing_to_be_patient_for(monkeypatch: pytest.Mo
     monkeypatch.setattr(lock_module, "sleep", lambda _: pytest.fail("the lock itself waits better"))
     lock = threading.Lock()
     with lock:
-        assert patiently(lock) is lock
+        assert without_convoy(lock) is lock
 
 
 class Interrupted(FifoAdmission):
@@ -119,7 +119,7 @@ def test_nobody_gets_in_while_somebody_is_inside() -> None:
 
     def enter() -> None:
         for _ in range(20):
-            with patiently(lock):
+            with without_convoy(lock):
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 inside[0] -= 1

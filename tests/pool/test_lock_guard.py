@@ -17,18 +17,18 @@ from types import CodeType, ModuleType
 import pytest
 
 import hybridrt
-from hybridrt.loop.placing import Placing
+from hybridrt.loop.router import Router
 from hybridrt.pool import lock as lock_module
 from hybridrt.pool.lock import SelfWaitError, _sections
 
 _HOME = Path(hybridrt.__file__).parent
-_ELSEWHERE = {"hybridrt.loop.mapping", "hybridrt.__main__"}
+_NOT_INLINE = {"hybridrt.loop.bounded_map", "hybridrt.__main__"}
 """An `asyncio.Lock` is in the first; the second runs the program."""
 
 
 def _modules() -> Iterator[ModuleType]:
     for found in pkgutil.walk_packages(hybridrt.__path__, "hybridrt."):
-        if found.name not in _ELSEWHERE:
+        if found.name not in _NOT_INLINE:
             yield importlib.import_module(found.name)
 
 
@@ -81,22 +81,22 @@ def test_every_block_that_holds_a_lock_is_known() -> None:
 def test_a_section_that_is_waited_for_from_within_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """As when the garbage collector runs a finalizer there."""
     monkeypatch.setattr(lock_module, "LOOKS", 2)
-    placing = Placing(len, forced=None, on_loop=True)
-    monkeypatch.setattr(placing, "_admit", placing.statistics)
-    placing.overruns.left = 1
+    router = Router(len, forced=None, on_loop=True)
+    monkeypatch.setattr(router, "_admit", router.statistics)
+    router.overruns.left = 1
     with pytest.raises(SelfWaitError, match="would wait for itself"):
-        placing.choose(placing.spot(None))
-    assert not placing._lock.locked()
+        router.choose(router.size_class(None))
+    assert not router._lock.locked()
 
 
 def test_without_a_gil_it_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_module, "LOOKS", 2)
     monkeypatch.setattr(lock_module, "gil_enabled", lambda: False)
-    placing = Placing(len, forced=None, on_loop=True)
-    monkeypatch.setattr(placing, "_admit", placing.statistics)
-    placing.overruns.left = 1
+    router = Router(len, forced=None, on_loop=True)
+    monkeypatch.setattr(router, "_admit", router.statistics)
+    router.overruns.left = 1
     with pytest.raises(SelfWaitError, match="would wait for itself"):
-        placing.choose(placing.spot(None))
+        router.choose(router.size_class(None))
 
 
 _SELF_WAIT = """

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from hybridrt.governor.sampler import OLD_GAP_NS
 from hybridrt.observe.functions import SETTLED
-from hybridrt.pool.gates import Gate
-from hybridrt.pool.governing import OVERDRAFT_NS, exchange_permit
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
-from hybridrt.pool.sampler import OLD_GAP_NS
+from hybridrt.pool.rebalance import OVERDRAFT_NS, exchange_permit
 from hybridrt.pool.scheduler import begin_next
 from hybridrt.pool.state import ASSIGNED, QUEUED
 from hybridrt.values import Kind
@@ -192,14 +192,14 @@ def test_a_call_known_to_wait_that_computes_first_tells_what_it_does_with_the_gi
     assert stage.pool.profiles.of(fn).gil.free == 3
 
 
-@pytest.mark.parametrize(("cpu", "glances"), [(0.01, 1), (0.00005, 0)])
+@pytest.mark.parametrize(("cpu", "peeks"), [(0.01, 1), (0.00005, 0)])
 def test_of_a_call_known_to_wait_that_does_so_the_clock_is_read_once_if_at_all(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, cpu: float, glances: int
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, cpu: float, peeks: int
 ) -> None:
     call, reads = stage.push(waiting_for(stage, cpu=cpu)), []
     monkeypatch.setattr(stage.probe_of(call), "cpu_ns", lambda: reads.append(1) or 0)
     stage.step(4 * MS, times=4)
-    assert len(reads) == glances
+    assert len(reads) == peeks
 
 
 def test_of_any_other_call_it_is_read_at_every_step_before_the_first_look(
@@ -313,11 +313,11 @@ def test_a_cancelled_unknown_call_makes_room_for_the_next(stage: Stage) -> None:
     stage.pool.push(first)
     stage.pool.push(second)
     assert (first.state, second.state) == (ASSIGNED, QUEUED)
-    (worker,) = stage.pool.crew.workers
+    (worker,) = stage.pool.roster.workers
     assert first.cancel()
     begin_next(stage.pool, worker)  # its thread finds nothing to claim
     assert second.state == ASSIGNED
-    assert stage.pool.profiles.of(fn).unjudged == 1
+    assert stage.pool.profiles.of(fn).unclassified == 1
 
 
 def test_an_unknown_call_whose_worker_dies_makes_room_for_the_next(stage: Stage) -> None:
@@ -325,7 +325,7 @@ def test_an_unknown_call_whose_worker_dies_makes_room_for_the_next(stage: Stage)
     first, second = stage.push_many(2, fn)
     stage.kill(first)
     assert stage.running() == [second]
-    assert stage.pool.profiles.of(fn).unjudged <= 1
+    assert stage.pool.profiles.of(fn).unclassified <= 1
 
 
 # ---------------------------------------------------------------------- batches
@@ -358,16 +358,16 @@ def test_a_batch_whose_call_takes_long_gives_the_rest_back_in_order(stage: Stage
 
 
 def test_a_call_with_a_gate_begins_no_batch(stage: Stage) -> None:
-    fn, gate = stage.learn(Kind.SHORT), Gate(1, "gate")
+    fn, limiter = stage.learn(Kind.SHORT), Limiter(1, "limiter")
     stage.pool.profiles.of(fn).batch = 4
     blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
-    gated = stage.push(fn, gates=(gate,))
+    gated = stage.push(fn, limiters=(limiter,))
     calls = stage.push_many(2, fn)
     stage.end(blocker)
     assert stage.running() == [gated]
     assert not stage.worker_of(gated).batch
     stage.end(gated)
-    assert gate.active == 0
+    assert limiter.active == 0
     assert stage.running() == calls[:1]
 
 
@@ -376,7 +376,7 @@ def test_a_call_with_a_gate_does_not_go_in_a_batch(stage: Stage) -> None:
     stage.pool.profiles.of(fn).batch = 4
     blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
     first = stage.push(fn)
-    gated = stage.push(fn, gates=(Gate(1, "gate"),))
+    gated = stage.push(fn, limiters=(Limiter(1, "limiter"),))
     stage.end(blocker)
     assert not stage.worker_of(first).batch
     assert gated not in stage.running()

@@ -20,15 +20,15 @@ from hypothesis.stateful import (
 
 from hybridrt import QueueFullError
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.cancelling import abandon
-from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.gates import Gate
-from hybridrt.pool.governing import exchange_permit
+from hybridrt.executor.future import ThreadCall
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import LONG, NONE, SHORT
+from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.roster import may_leave
 from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.pool.state import ASSIGNED, CANCELLED, DONE, QUEUED, Pool
+from hybridrt.pool.withdraw import abandon
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -52,7 +52,7 @@ class Machine(RuleBasedStateMachine):
         options = {"queue_max": queue_max, "max_workers": max_workers}
         self.stage = Stage(gil=gil, lanes=lanes, options=options)
         self.pools = [self.stage.pool, self.stage.add_pool(max_workers=3)]
-        self.gates = [Gate(1, "one"), Gate(2, "two")]
+        self.limiters = [Limiter(1, "one"), Limiter(2, "two")]
         self.accepted: list[ThreadCall] = []
         self.done: dict[ThreadCall, int] = {}
         self.rejected = 0
@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
     @rule(
         kind=st.sampled_from(KINDS),
         place=st.integers(0, 1),
-        gates=st.sampled_from([(), (), (0,), (1,), (1, 0)]),
+        limiters=st.sampled_from([(), (), (0,), (1,), (1, 0)]),
         patient=st.booleans(),
         resolves=st.sampled_from([False, False, False, True]),
         late=st.booleans(),
@@ -80,14 +80,14 @@ class Machine(RuleBasedStateMachine):
         count=st.integers(1, 6),
     )
     def submit(
-        self, kind: str, place: int, gates: tuple[int, ...], count: int, watched: bool, **fields: bool
+        self, kind: str, place: int, limiters: tuple[int, ...], count: int, watched: bool, **fields: bool
     ) -> None:
         pool = self.pools[place]
         fn = self.functions.get((kind, pool)) or named(f"unknown_{len(self.accepted) % 3}")
-        chosen = tuple(self.gates[number] for number in gates)
+        chosen = tuple(self.limiters[number] for number in limiters)
         for _ in range(count):
             try:
-                call = self.stage.push(fn, pool=pool, gates=chosen, **fields)
+                call = self.stage.push(fn, pool=pool, limiters=chosen, **fields)
             except QueueFullError:
                 self.rejected += 1
                 continue
@@ -98,11 +98,11 @@ class Machine(RuleBasedStateMachine):
             if watched and not call.done():
                 call.add_done_callback(self._count)  # makes its end take the longer way
 
-    @rule(kind=st.sampled_from(KINDS), place=st.integers(0, 1), gates=st.sampled_from([(), (0,), (1, 0)]))
-    def submit_and_take_back(self, kind: str, place: int, gates: tuple[int, ...]) -> None:
+    @rule(kind=st.sampled_from(KINDS), place=st.integers(0, 1), limiters=st.sampled_from([(), (0,), (1, 0)]))
+    def submit_and_take_back(self, kind: str, place: int, limiters: tuple[int, ...]) -> None:
         """Cancel a call that a worker was given and has not claimed yet."""
         before = len(self.accepted)
-        self.submit(kind, place, gates, 1, False, patient=False, resolves=False, late=True)
+        self.submit(kind, place, limiters, 1, False, patient=False, resolves=False, late=True)
         for call in self.accepted[before:]:
             assert call.cancel()
         self.stage.work()
@@ -123,8 +123,8 @@ class Machine(RuleBasedStateMachine):
                 raise
         pool.refusals = 0  # type: ignore[attr-defined]
         with pool.lock:  # what waits for want of a thread starts at the next event, whatever it is
-            hired = dispatch_locked(pool)
-        pool.start(hired)
+            to_start = dispatch_locked(pool)
+        pool.start(to_start)
         self.stage.work()
 
     def _accepted(self, number: int) -> ThreadCall | None:
@@ -186,7 +186,7 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def threads_ask_whether_to_leave(self) -> None:
         for pool in self.pools:
-            for worker in tuple(pool.crew.idle):
+            for worker in tuple(pool.roster.idle):
                 may_leave(pool, worker, timed_out=True)
 
     @precondition(lambda self: len(self.accepted) > 20)
@@ -199,15 +199,15 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def what_is_held_is_what_workers_hold(self) -> None:
         permits = self.stage.permits
-        workers = [worker for pool in self.pools for worker in pool.crew.workers]
+        workers = [worker for pool in self.pools for worker in pool.roster.workers]
         for permit in (SHORT, LONG, 3):
             assert permits.held[permit] == sum(worker.permit == permit for worker in workers)
         for pool in self.pools:
-            own = pool.crew.workers
+            own = pool.roster.workers
             assert pool.busy == sum(worker.serving and not worker.resolves for worker in own)
             assert pool.resolving == sum(worker.resolves for worker in own)
             assert pool.waiting == sum(worker.waits for worker in own)
-            assert pool.deserted == sum(worker.deserted for worker in own)
+            assert pool.abandoned == sum(worker.abandoned for worker in own)
             assert pool.busy <= pool.limits.highest
 
     @invariant()
@@ -222,8 +222,8 @@ class Machine(RuleBasedStateMachine):
         for pool in self.pools:
             queued = pool.queued
             with pool.lock:
-                hired = dispatch_locked(pool)
-            assert (pool.queued, hired) == (queued, []), "a call was queued that could have started"
+                to_start = dispatch_locked(pool)
+            assert (pool.queued, to_start) == (queued, []), "a call was queued that could have started"
 
     @invariant()
     def the_counts_add_up(self) -> None:
@@ -253,8 +253,8 @@ class Machine(RuleBasedStateMachine):
         self._end_everything()
         assert all(call.done() for call in self.accepted)
         assert self.stage.permits.held == [0, 0, 0, 0]
-        assert not self.stage.interpreter.starved
-        assert all(gate.active == 0 and not gate.waiting for gate in self.gates)
+        assert not self.stage.budget.waiting_for_permit
+        assert all(limiter.active == 0 and not limiter.waiting for limiter in self.limiters)
         assert sum(pool.tally.rejected for pool in self.pools) == self.rejected
         for pool in self.pools:
             self._check_empty(pool)
@@ -273,8 +273,8 @@ class Machine(RuleBasedStateMachine):
         tally = pool.tally
         assert not pool.is_active()
         assert tally.submitted == tally.completed + tally.failed + tally.cancelled
-        assert (pool.busy, pool.waiting, pool.resolving, pool.deserted, pool.queued) == (0, 0, 0, 0, 0)
-        assert all(profile.unjudged == 0 for profile in pool.profiles._by_key.values())
+        assert (pool.busy, pool.waiting, pool.resolving, pool.abandoned, pool.queued) == (0, 0, 0, 0, 0)
+        assert all(profile.unclassified == 0 for profile in pool.profiles._by_key.values())
 
 
 TestMachine = pytest.mark.timeout(300)(pytest.mark.slow(Machine.TestCase))

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.executor import executor as executor_module
 from hybridrt.measure import moved
 from hybridrt.measure.moved import MovedBytes, counts_moved
-from hybridrt.pool import executor as executor_module
 
 needs_counter = pytest.mark.skipif(not counts_moved(), reason="the kernel does not count bytes of threads")
 SIZE = 100_000
@@ -83,7 +83,7 @@ def test_the_pool_is_told_of_the_bytes_of_its_workers(tmp_path: Path) -> None:
     with AdaptiveThreadPoolExecutor(4, policy="throughput") as executor:
         future = executor.submit(write)
         assert held.wait(30)
-        pool, now_ns = executor._pool, executor._pool.interpreter.clock.wall_ns()
+        pool, now_ns = executor._pool, executor._pool.budget.clock.wall_ns()
         with pool.lock:
             pool.sizing.close_window(pool, now_ns + 60_000_000_000)
         go.set()

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from hybridrt import Runtime
-from hybridrt.pool.interpreter import shared
-from hybridrt.pool.isolates.process import _environment
+from hybridrt.executor.budget import shared
+from hybridrt.isolates.process import _environment
 from hybridrt.pool.native_limits import VARIABLES, NativeLimits
 
 S = 1_000_000_000

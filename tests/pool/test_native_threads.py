@@ -20,7 +20,7 @@ def step(
     stage: Stage, *computing: Call, native: float = 0.0, seconds: float = 8 * MS, times: int = 1
 ) -> None:
     """Let the governor look beside calls that compute, and native threads that did for some of the time."""
-    governor = stage.interpreter.governor
+    governor = stage.budget.governor
     running = stage.running()
     stage.compute(*computing)
     stage.wait(*(call for call in running if call not in computing))

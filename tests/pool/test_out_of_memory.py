@@ -15,7 +15,7 @@ from hybridrt import WorkerLostError, offload
 from hybridrt.measure import gil, kernel
 from hybridrt.observe.functions import Profile
 from hybridrt.pool import worker as worker_module
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import WorkerThread
 
@@ -52,8 +52,8 @@ def test_measuring_that_lacks_memory_is_absent(
     if not hasattr(owner, name):
         pytest.skip("the platform does not have it")
     monkeypatch.setattr(owner, name, lacks_memory)
-    pool, lane = make_private(), Gate(1, "lane")
-    calls = [submit(pool, named("call"), number, gates=(lane,)) for number in range(5)]
+    pool, lane = make_private(), Limiter(1, "lane")
+    calls = [submit(pool, named("call"), number, limiters=(lane,)) for number in range(5)]
     assert [call.result(DEADLINE) for call in calls] == [(number,) for number in range(5)]
     until(lambda: pool.busy == 0, "everything is given back")
     assert (pool.tally.completed, pool.tally.workers_lost, lane.active) == (5, 0, 0)
@@ -75,9 +75,9 @@ def test_a_worker_that_dies_before_its_call_begins_fails_that_and_is_replaced(
     make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dies_once(monkeypatch)
-    pool, lane = make_private(lanes=False, max_workers=1), Gate(1, "lane")
-    lost = submit(pool, named("lost"), gates=(lane,))
-    others = [submit(pool, named("other"), number, gates=(lane,)) for number in range(3)]
+    pool, lane = make_private(lanes=False, max_workers=1), Limiter(1, "lane")
+    lost = submit(pool, named("lost"), limiters=(lane,))
+    others = [submit(pool, named("other"), number, limiters=(lane,)) for number in range(3)]
     with pytest.raises(WorkerLostError, match="lost"):
         lost.result(DEADLINE)
     assert [call.result(DEADLINE) for call in others] == [(number,) for number in range(3)]

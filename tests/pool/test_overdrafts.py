@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from hybridrt.pool.gates import WatchedGate
-from hybridrt.pool.governing import OVERDRAFT_NS
+from hybridrt.pool.limiters import WatchedLimiter
+from hybridrt.pool.rebalance import OVERDRAFT_NS
 from hybridrt.values import Kind
 
 from .support import MS, Stage, named
@@ -71,7 +71,7 @@ def test_no_call_starts_anyway_while_others_of_its_lane_get_on(stage: Stage) -> 
 
 def test_what_starts_from_other_lanes_does_not_keep_a_lane_from_its_overdraft(stage: Stage) -> None:
     holders = [stage.push(stage.learn(Kind.LONG, "endless"))]
-    holders += [stage.push(stage.learn(Kind.FREE, "endless_free")) for _ in range(stage.interpreter.cores)]
+    holders += [stage.push(stage.learn(Kind.FREE, "endless_free")) for _ in range(stage.budget.cores)]
     stage.compute(*holders)
     queued = [stage.push(stage.learn(kind)) for kind in (Kind.LONG, Kind.FREE)]
     short = stage.learn(Kind.SHORT)
@@ -176,10 +176,10 @@ def test_a_lengthy_call_at_the_head_of_a_lane_does_not_keep_a_shorter_one_behind
 def test_calls_that_can_run_elsewhere_stay_at_a_gate_while_it_lets_others_in(
     stage: Stage, stuck: bool
 ) -> None:
-    gate = WatchedGate(1, "isolates", most=1)
-    stage.interpreter.gates.append(gate)
+    gate = WatchedLimiter(1, "isolates", most=1)
+    stage.budget.limiters.append(gate)
     fn = stage.learn(Kind.WAITING, usual=0.1)
-    calls = [stage.push(fn, number, gates=(gate,), spills=True) for number in range(10)]
+    calls = [stage.push(fn, number, limiters=(gate,), spills=True) for number in range(10)]
     submitted = stage.pool.tally.submitted
     for call in calls[:8]:
         stage.step(20 * MS, times=6)

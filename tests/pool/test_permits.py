@@ -246,7 +246,7 @@ def test_the_end_of_a_call_gives_everything_back(stage: Stage, kind: Kind) -> No
         stage.end(call, quick=quick)
     assert stage.permits.held == [0, 0, 0, 0]
     assert (stage.pool.busy, stage.pool.waiting, stage.pool.queued) == (0, 0, 0)
-    assert not stage.interpreter.starved
+    assert not stage.budget.waiting_for_permit
 
 
 def test_a_worker_that_dies_in_its_call_gives_everything_back(stage: Stage) -> None:
@@ -263,4 +263,4 @@ def test_never_more_than_max_workers_calls_run_whatever_their_kind() -> None:
     calls = stage.push_many(9, stage.learn(Kind.WAITING))
     stage.push(stage.learn(Kind.SHORT))
     assert stage.running() == calls[:3]
-    assert len(stage.pool.crew.workers) == 3
+    assert len(stage.pool.roster.workers) == 3

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, blocking
+from hybridrt.executor.budget import GovernedBudget
 from hybridrt.pool import phases
-from hybridrt.pool.interpreter import Interpreter
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.state import Pool
@@ -133,11 +133,11 @@ def test_a_call_that_comes_back_goes_before_a_queued_one(monkeypatch: pytest.Mon
         known(pool, computes, Kind.SHORT)
         known(pool, order.append, Kind.SHORT)
         back = submit(pool, waits_and_computes)
-        until(lambda: pool.interpreter.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
+        until(lambda: pool.budget.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
         holder = submit(pool, computes)
         queued = submit(pool, order.append, "queued")
         waits.set()
-        until(lambda: pool.interpreter.permits.waits == 1, "it stands in the line")
+        until(lambda: pool.budget.permits.waits == 1, "it stands in the line")
         holds.set()
         for call in (back, holder, queued):
             call.result(DEADLINE)
@@ -159,7 +159,7 @@ def test_a_call_goes_on_without_a_permit_when_none_moves(monkeypatch: pytest.Mon
         known(pool, waits_and_computes, Kind.SHORT)
         known(pool, went_on.wait, Kind.SHORT)
         back = submit(pool, waits_and_computes)
-        until(lambda: pool.interpreter.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
+        until(lambda: pool.budget.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
         holder = submit(pool, went_on.wait, DEADLINE)  # ends only if the other goes on
         waits.set()
         assert holder.result(DEADLINE)
@@ -231,19 +231,19 @@ def site_of(fn: Callable[..., Any]) -> int:
 @pytest.fixture
 def monitored() -> Iterator[Pool]:
     """A pool that knows where `wait_at` waits."""
-    interpreter = Interpreter()
-    interpreter.governor.parked = False  # nobody rings
-    assert interpreter.phases.add(wait_at.__code__, site_of(wait_at))
-    pool = make_pool(interpreter)
+    budget = GovernedBudget()
+    budget.governor.parked = False  # nobody rings
+    assert budget.phases.add(wait_at.__code__, site_of(wait_at))
+    pool = make_pool(budget)
     yield pool
     end(pool)
-    assert interpreter.permits.held == [0, 0, 0, 0]
-    interpreter.phases.rest()
+    assert budget.permits.held == [0, 0, 0, 0]
+    budget.phases.rest()
 
 
 @needs_monitoring
 def test_a_call_at_a_known_site_gives_its_permit_back_and_asks_for_it_again(monitored: Pool) -> None:
-    permits, gate, inner = monitored.interpreter.permits, threading.Lock(), threading.Event()
+    permits, gate, inner = monitored.budget.permits, threading.Lock(), threading.Event()
     gate.acquire()
 
     def waits_and_computes() -> int:
@@ -261,7 +261,7 @@ def test_a_call_at_a_known_site_gives_its_permit_back_and_asks_for_it_again(moni
 
 @needs_monitoring
 def test_what_a_wait_raises_passes_and_the_permit_comes_back(monitored: Pool) -> None:
-    permits = monitored.interpreter.permits
+    permits = monitored.budget.permits
 
     def computes_on() -> int:
         wait_at(SimpleNamespace(acquire=lambda: None))  # a frame of its own: nothing tells of its return
@@ -294,7 +294,7 @@ def test_unknown_calls_at_a_known_site_are_seen_to_wait_at_once(monitored: Pool)
 def test_other_threads_at_a_known_site_are_left_alone(monitored: Pool) -> None:
     gate = threading.Lock()
     wait_at(gate)
-    assert monitored.interpreter.permits.held == [0, 0, 0, 0]
+    assert monitored.budget.permits.held == [0, 0, 0, 0]
     assert gate.locked()
 
 
@@ -316,15 +316,15 @@ def test_without_a_free_tool_id_no_site_is_learned_and_the_statistics_say_so() -
 
 @needs_monitoring
 def test_the_tool_id_is_given_back_when_the_last_pool_is_over() -> None:
-    interpreter = Interpreter()
-    interpreter.governor.parked = False  # nobody rings
-    pool = make_pool(interpreter)
+    budget = GovernedBudget()
+    budget.governor.parked = False  # nobody rings
+    pool = make_pool(budget)
     submit(pool, len, "abc").result(DEADLINE)
-    assert interpreter.phases.add(wait_at.__code__, site_of(wait_at))
-    assert interpreter.phases.statistics().reason is PhaseReason.ON
+    assert budget.phases.add(wait_at.__code__, site_of(wait_at))
+    assert budget.phases.statistics().reason is PhaseReason.ON
     end(pool)
-    until(lambda: interpreter.phases.statistics().reason is PhaseReason.READY, "the tool id is given back")
-    assert interpreter.phases.statistics().sites == ()
+    until(lambda: budget.phases.statistics().reason is PhaseReason.READY, "the tool id is given back")
+    assert budget.phases.statistics().sites == ()
 
 
 def test_an_executor_without_phases_says_so() -> None:
@@ -342,7 +342,7 @@ def test_a_forked_child_knows_no_sites_and_can_learn_its_own() -> None:
         import warnings
         warnings.simplefilter("ignore", DeprecationWarning)
         from hybridrt import AdaptiveThreadPoolExecutor
-        from hybridrt.pool.interpreter import shared
+        from hybridrt.executor.budget import shared
 
         def waits(lock): lock.acquire()
         executor = AdaptiveThreadPoolExecutor()

@@ -12,10 +12,10 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, QueueFullError
 from hybridrt.errors import HybridrtError
-from hybridrt.pool.cancelling import abandon, withdraw
-from hybridrt.pool.gates import Gate, lane_gate
-from hybridrt.pool.helping import claim_for_help
+from hybridrt.pool.limiters import Limiter, lane_limiter
+from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.scheduler import RESOLVERS_MAX
+from hybridrt.pool.withdraw import abandon, withdraw
 from hybridrt.values import Kind
 
 from .conftest import Make
@@ -114,39 +114,39 @@ def test_a_patient_call_that_is_withdrawn_never_runs() -> None:
 
 
 def test_a_gate_lets_as_many_in_as_it_says_in_the_order_of_arrival(stage: Stage) -> None:
-    gate = Gate(2, "gate")
+    limiter = Limiter(2, "limiter")
     fn = stage.learn(Kind.WAITING)
-    calls = [stage.push(fn, gates=(gate,)) for _ in range(5)]
+    calls = [stage.push(fn, limiters=(limiter,)) for _ in range(5)]
     assert stage.running() == calls[:2]
     stage.end(calls[1])
     assert stage.running() == [calls[0], calls[2]]
-    assert (gate.active, list(gate.waiting)) == (2, calls[3:])
+    assert (limiter.active, list(limiter.waiting)) == (2, calls[3:])
 
 
 def test_a_gate_counts_over_pools(stage: Stage) -> None:
-    other, gate = stage.add_pool(), Gate(1, "gate")
-    mine = stage.push(stage.learn(Kind.WAITING), gates=(gate,))
-    theirs = stage.push(stage.learn(Kind.WAITING, pool=other), pool=other, gates=(gate,))
+    other, limiter = stage.add_pool(), Limiter(1, "limiter")
+    mine = stage.push(stage.learn(Kind.WAITING), limiters=(limiter,))
+    theirs = stage.push(stage.learn(Kind.WAITING, pool=other), pool=other, limiters=(limiter,))
     assert stage.running() == [mine]
     stage.end(mine)
     assert stage.running() == [theirs]
     stage.end(theirs)
-    assert gate.active == 0
+    assert limiter.active == 0
 
 
 def test_a_call_behind_a_gate_holds_up_nobody_else(stage: Stage) -> None:
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     fn = stage.learn(Kind.WAITING)
-    first, second = (stage.push(fn, gates=(gate,)) for _ in range(2))
+    first, second = (stage.push(fn, limiters=(limiter,)) for _ in range(2))
     free = stage.push(fn)
     assert stage.running() == [first, free]
-    assert second in stage.pool.at_gates
+    assert second in stage.pool.at_limiters
 
 
 def test_two_gates_are_passed_in_order_and_left_together(stage: Stage) -> None:
-    limit, lane = Gate(2, "limit"), Gate(1, "lane")
+    limit, lane = Limiter(2, "limit"), Limiter(1, "lane")
     fn = stage.learn(Kind.WAITING)
-    calls = [stage.push(fn, gates=(limit, lane)) for _ in range(3)]
+    calls = [stage.push(fn, limiters=(limit, lane)) for _ in range(3)]
     assert stage.running() == calls[:1]
     assert (limit.active, lane.active) == (2, 1)
     assert (list(limit.waiting), list(lane.waiting)) == ([calls[2]], [calls[1]])
@@ -156,41 +156,41 @@ def test_two_gates_are_passed_in_order_and_left_together(stage: Stage) -> None:
 
 
 def test_a_call_cancelled_at_its_second_gate_leaves_the_first(stage: Stage) -> None:
-    limit, lane = Gate(2, "limit"), Gate(1, "lane")
+    limit, lane = Limiter(2, "limit"), Limiter(1, "lane")
     fn = stage.learn(Kind.WAITING)
-    calls = [stage.push(fn, gates=(limit, lane)) for _ in range(3)]
+    calls = [stage.push(fn, limiters=(limit, lane)) for _ in range(3)]
     assert calls[1].cancel()
     assert list(lane.waiting) == [calls[2]]
     stage.end(calls[0])
     assert stage.running() == calls[2:]
     stage.end(calls[2])
-    assert (limit.active, lane.active, len(stage.pool.at_gates)) == (0, 0, 0)
+    assert (limit.active, lane.active, len(stage.pool.at_limiters)) == (0, 0, 0)
 
 
 def test_a_call_that_failed_or_lost_its_worker_opens_its_gate(stage: Stage) -> None:
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     fn = stage.learn(Kind.WAITING)
-    calls = [stage.push(fn, gates=(gate,)) for _ in range(3)]
+    calls = [stage.push(fn, limiters=(limiter,)) for _ in range(3)]
     calls[0].error = ValueError("failed")
     stage.end(calls[0])
     stage.kill(calls[1])
     assert stage.running() == calls[2:]
     stage.end(calls[2])
-    assert gate.active == 0
+    assert limiter.active == 0
 
 
 def test_a_call_refused_for_want_of_a_thread_opens_its_gate(stage: Stage) -> None:
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     stage.pool.refusals = 1  # type: ignore[attr-defined]
     call = make_call(stage.pool, named("nobody"))
-    call.gates = (gate,)
+    call.limiters = (limiter,)
     with pytest.raises(RuntimeError, match="can't start"):
         stage.pool.push(call)
-    assert gate.active == 0
+    assert limiter.active == 0
 
 
 def test_a_broken_initializer_opens_the_gates_of_the_calls_it_fails(make: Make, caplog: Any) -> None:
-    gate, go = Gate(1, "gate"), threading.Event()
+    limiter, go = Limiter(1, "limiter"), threading.Event()
     caplog.set_level("CRITICAL", logger="concurrent.futures")
 
     def initializer() -> None:
@@ -201,28 +201,28 @@ def test_a_broken_initializer_opens_the_gates_of_the_calls_it_fails(make: Make, 
     calls = []
     for _ in range(3):
         call = make_call(executor._pool, len, "ab")
-        call.gates = (gate,)
+        call.limiters = (limiter,)
         executor._pool.push(call)
         calls.append(call)
     go.set()
     for call in calls:
         assert call.exception(DEADLINE) is not None
-    assert (gate.active, len(gate.waiting)) == (0, 0)
+    assert (limiter.active, len(limiter.waiting)) == (0, 0)
 
 
 def test_a_lane_is_one_gate_per_name_or_object_and_lives_as_long_as_it_is_used() -> None:
     class Connection: ...
 
     one, two = Connection(), Connection()
-    gates = [lane_gate("database"), lane_gate(one), lane_gate(two)]
-    assert lane_gate("".join(["data", "base"])) is gates[0]
-    assert lane_gate(one) is gates[1]
-    assert gates[1] is not gates[2]
-    assert all(gate.limit == 1 for gate in gates)
-    before = id(gates[0])
-    del gates[0]
+    limiters = [lane_limiter("database"), lane_limiter(one), lane_limiter(two)]
+    assert lane_limiter("".join(["data", "base"])) is limiters[0]
+    assert lane_limiter(one) is limiters[1]
+    assert limiters[1] is not limiters[2]
+    assert all(limiter.limit == 1 for limiter in limiters)
+    before = id(limiters[0])
+    del limiters[0]
     gc.collect()
-    fresh = lane_gate("database")
+    fresh = lane_limiter("database")
     assert fresh.active == 0
     assert before or fresh
 
@@ -231,12 +231,12 @@ class Interrupted(str):
     """A lane: while it is looked up for the `at`-th time, a finaliser asks for it, too."""
 
     at = looks = 0
-    found: Gate | None = None
+    found: Limiter | None = None
 
     def __hash__(self) -> int:
         self.looks += 1
         if self.looks == self.at:
-            self.found = lane_gate(self)
+            self.found = lane_limiter(self)
         return super().__hash__()
 
 
@@ -244,17 +244,17 @@ class Interrupted(str):
 def test_a_finaliser_that_asks_for_a_lane_while_its_gate_is_made_gets_that_gate(at: int) -> None:
     lane = Interrupted(f"database {at}")  # another each time: it holds its gate, which holds it
     lane.at = at
-    gate = lane_gate(lane)
-    assert lane.found is gate is lane_gate(lane)
+    limiter = lane_limiter(lane)
+    assert lane.found is limiter is lane_limiter(lane)
 
 
 def test_a_worker_that_waits_for_a_call_behind_its_own_gate_does_not_run_it(stage: Stage) -> None:
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     fn = stage.learn(Kind.WAITING)
-    first, second = (stage.push(fn, gates=(gate,)) for _ in range(2))
+    first, second = (stage.push(fn, limiters=(limiter,)) for _ in range(2))
     worker = stage.worker_of(first)
     assert not claim_for_help(worker, second)
-    assert second in stage.pool.at_gates
+    assert second in stage.pool.at_limiters
 
 
 # ---------------------------------------------------------------------- names
@@ -277,7 +277,7 @@ def test_at_most_sixteen_names_are_resolved_at_once_beyond_max_workers() -> None
     assert stage.running() == [*blocked[:2], *names[:16]]
     stage.end(names[0])
     assert names[16] in stage.running()
-    assert len(stage.pool.crew.workers) <= 18
+    assert len(stage.pool.roster.workers) <= 18
     stage.end(blocked[0])
     assert blocked[2] in stage.running()
     for call in stage.running():
@@ -314,7 +314,7 @@ def test_an_abandoned_waiting_call_gives_its_place_to_another(stage: Stage) -> N
     assert stage.pool.tally.abandoned == 1
     for call in calls:
         stage.end(call)
-    assert (stage.pool.busy, stage.pool.waiting, stage.pool.deserted) == (0, 0, 0)
+    assert (stage.pool.busy, stage.pool.waiting, stage.pool.abandoned) == (0, 0, 0)
 
 
 def test_an_abandoned_call_still_counts_against_max_workers() -> None:
@@ -327,9 +327,9 @@ def test_an_abandoned_call_still_counts_against_max_workers() -> None:
 
 
 def test_an_abandoned_call_keeps_its_gate_closed_until_it_has_ended(stage: Stage) -> None:
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     fn = stage.learn(Kind.WAITING)
-    calls = [stage.push(fn, gates=(gate,)) for _ in range(2)]
+    calls = [stage.push(fn, limiters=(limiter,)) for _ in range(2)]
     abandon(calls[0])
     assert stage.running() == calls[:1]
     stage.end(calls[0])

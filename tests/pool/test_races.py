@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from hybridrt.pool.cancelling import abandon
-from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.governor import IDLE_STEPS, Governor
-from hybridrt.pool.interpreter import Interpreter
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.executor.future import ThreadCall
+from hybridrt.governor.governor import IDLE_STEPS, Governor
+from hybridrt.pool.shutdown import close, closed_error
+from hybridrt.pool.withdraw import abandon
 from hybridrt.values import Kind
 
 from .racing import Beside, check, end, known, open_pool, submit
@@ -77,7 +77,7 @@ def test_a_call_abandoned_while_it_ends_gives_its_place_back_once() -> None:
             with Beside(lambda call=call: abandon(call)):  # type: ignore[misc]
                 call.result(DEADLINE)
         assert submit(pool, named("next")).result(DEADLINE) == ()
-    assert pool.deserted == 0
+    assert pool.abandoned == 0
 
 
 # ---------------------------------------------------------------------- wake-ups
@@ -116,14 +116,14 @@ def test_a_governor_that_parks_while_a_call_is_pushed_is_rung() -> None:
     rings = []
 
     class Rung(Governor):
-        def ring(self) -> None:
+        def wake(self) -> None:
             rings.append(self.parked)
             self.parked = False
 
-    interpreter = Interpreter()
-    governor = interpreter.governor = Rung(interpreter, interpreter.shield)
+    budget = GovernedBudget()
+    governor = budget.governor = Rung(budget, budget.shield)
     governor._idle_steps = IDLE_STEPS + 1
-    pool = make_pool(interpreter, lanes=False)
+    pool = make_pool(budget, lanes=False)
     release = threading.Event()
     with Beside(lambda: governor.turn()):
         call = submit(pool, release.wait, DEADLINE)

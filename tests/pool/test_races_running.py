@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from hybridrt.executor.future import ThreadCall
+from hybridrt.executor.report import pool_statistics
 from hybridrt.observe.profiles import Profiles
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.gates import Gate
-from hybridrt.pool.governing import exchange_permit, reclaim_batch_locked
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import LONG, NONE
-from hybridrt.pool.report import pool_statistics
+from hybridrt.pool.rebalance import exchange_permit, reclaim_batch_locked
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind
@@ -35,7 +35,7 @@ def test_a_hand_off_and_the_end_of_a_call_give_the_permit_back_once() -> None:
 
         def hand_over() -> None:
             for _ in range(6):
-                for worker in tuple(pool.crew.workers):
+                for worker in tuple(pool.roster.workers):
                     exchange_permit(worker, NONE)
                     exchange_permit(worker, LONG)
 
@@ -49,12 +49,12 @@ def test_a_step_of_the_governor_beside_calls_that_come_and_go_loses_nothing() ->
         kinds = [named("long"), named("short"), named("waiting"), named("unknown")]
         for fn, kind in zip(kinds, (Kind.LONG, Kind.SHORT, Kind.WAITING, Kind.UNKNOWN), strict=True):
             known(pool, fn, kind)
-        governor = pool.interpreter.governor
+        governor = pool.budget.governor
 
         def look() -> None:
             for number in range(10):
                 # A time far ahead: every call is old enough to be looked at, every window over.
-                now = pool.interpreter.clock.wall_ns() + number * 1_000_000_000
+                now = pool.budget.clock.wall_ns() + number * 1_000_000_000
                 governor.step(now, 0, prompt=number % 2 == 0)
 
         calls = [submit(pool, fn, number) for number in range(5) for fn in kinds]
@@ -76,8 +76,8 @@ def test_a_batch_taken_back_while_its_worker_runs_it_runs_each_call_once() -> No
         def take_back() -> None:
             for _ in range(20):
                 with pool.lock:
-                    hired = [one for worker in pool.crew.workers for one in reclaim_batch_locked(worker)]
-                pool.start(hired)
+                    to_start = [one for worker in pool.roster.workers for one in reclaim_batch_locked(worker)]
+                pool.start(to_start)
 
         with Beside(take_back):
             go.set()
@@ -96,7 +96,7 @@ def test_the_results_of_a_batch_released_from_outside_arrive_once_each() -> None
 
         def release() -> None:
             for _ in range(20):
-                for worker in list(pool.crew.workers):
+                for worker in list(pool.roster.workers):
                     worker.release()
 
         with Beside(release):
@@ -107,7 +107,7 @@ def test_the_results_of_a_batch_released_from_outside_arrive_once_each() -> None
 
 def test_two_pools_that_compete_for_permits_both_get_through() -> None:
     with open_pool() as pool:
-        other = make_pool(pool.interpreter)
+        other = make_pool(pool.budget)
         fn = named("long")
         for one in (pool, other):
             known(one, fn, Kind.LONG)
@@ -162,9 +162,9 @@ def test_waits_in_a_batch_for_calls_of_the_same_batch_get_through() -> None:
 def test_calls_behind_one_gate_never_overlap_whatever_is_cancelled() -> None:
     inside: list[int] = []
     worst: list[int] = []
-    gate = Gate(1, "gate")
+    limiter = Limiter(1, "limiter")
     with open_pool(lanes=False, max_workers=4) as pool:
-        other = make_pool(pool.interpreter, lanes=False, max_workers=4)
+        other = make_pool(pool.budget, lanes=False, max_workers=4)
 
         def passes(number: int) -> None:
             inside.append(number)
@@ -175,7 +175,7 @@ def test_calls_behind_one_gate_never_overlap_whatever_is_cancelled() -> None:
 
         def submit_some(one: Pool, first: int) -> None:
             for number in range(first, first + 8):
-                call = submit(one, passes, number, gates=(gate,))
+                call = submit(one, passes, number, limiters=(limiter,))
                 calls.append(call)
                 if number % 3 == 0:
                     call.cancel()
@@ -187,7 +187,7 @@ def test_calls_behind_one_gate_never_overlap_whatever_is_cancelled() -> None:
                 call.result(DEADLINE)
         end(other)
     assert set(worst) <= {1}
-    assert (gate.active, len(gate.waiting)) == (0, 0)
+    assert (limiter.active, len(limiter.waiting)) == (0, 0)
 
 
 # ---------------------------------------------------------------------- books

@@ -35,7 +35,7 @@ def test_a_pool_and_its_workers_show_what_they_do() -> None:
     assert "0 queued, 0 busy" in repr(stage.pool)
     first, second = stage.push(fn), stage.push(fn)
     assert "1 queued, 1 busy" in repr(stage.pool)
-    (worker,) = stage.pool.crew.workers
+    (worker,) = stage.pool.roster.workers
     assert repr(first) in repr(worker)
     stage.pool.draining = True
     assert repr(stage.pool).endswith("draining>")

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from hybridrt.control.interval import LOWEST, REST, WAKING
+from hybridrt.governor.shield import LOOP_DELAY_TARGET
 from hybridrt.pool.permits import FREE, LONG, SHORT
-from hybridrt.pool.shield import LOOP_DELAY_TARGET
 from hybridrt.values import ShieldReason
 
 from .shielding import TICK_NS, USUAL, FakePool, FakeWatch, Play
@@ -132,7 +132,7 @@ def test_several_calls_let_it_grow_while_the_loop_keeps_its_target(play: Play) -
 
 def test_calls_that_come_and_go_fast_let_it_grow(play: Play) -> None:
     pools = [FakePool(), FakePool()]
-    play.interpreter.pools.update(pools)  # type: ignore[arg-type]
+    play.budget.pools.update(pools)  # type: ignore[arg-type]
     play.begin()
     for _ in range(100):
         pools[0].tally.completed += 1
@@ -149,7 +149,7 @@ def test_calls_that_compute_between_their_waits_count_as_a_crowd(play: Play) -> 
     """They need no permit, and each of them wakes once an interval to ask for the GIL."""
     pool = FakePool()
     pool.sizing.crowd = 6.4
-    play.interpreter.pools.add(pool)  # type: ignore[arg-type]
+    play.budget.pools.add(pool)  # type: ignore[arg-type]
     play.begin()
     play.step(100)
     assert play.switch.value == pytest.approx(WAKING * 6)  # and the one with a permit
@@ -286,23 +286,23 @@ def test_without_a_gil_there_is_nothing_to_govern() -> None:
 
 def test_when_the_governor_fails_it_is_given_back_until_that_works_again(play: Play) -> None:
     play.begin()
-    play.interpreter.governor._fail(OSError("no more"))
+    play.budget.governor._fail(OSError("no more"))
     assert (play.switch.value, play.told.reason) == (USUAL, ShieldReason.FAILED)
     play.begin()
     play.end()
     play.shield.rest()
     assert play.switch.history == [LOWEST, USUAL]
     play.clock.now_ns = 1 << 62
-    play.interpreter.governor._recover()
+    play.budget.governor._recover()
     play.step()
     assert play.switch.value == LOWEST
 
 
 def test_when_the_governor_is_stopped_it_is_given_back(play: Play) -> None:
     play.begin()
-    play.interpreter.governor.parked = True
-    play.interpreter.governor.ring()
-    play.interpreter.governor.stop()
+    play.budget.governor.parked = True
+    play.budget.governor.wake()
+    play.budget.governor.stop()
     assert play.switch.value == USUAL
 
 
@@ -319,10 +319,10 @@ def test_a_forked_child_begins_with_the_users_own_and_without_loops(play: Play) 
     objects = FakeWatch(shield=False)
     play.shield.join(objects)
     play.switch.lock = None  # the child's first thread is its only one
-    play.interpreter.start_clean()
+    play.budget.start_clean()
     play.begin()
     assert play.switch.value == LOWEST
-    play.interpreter.start_clean()
+    play.budget.start_clean()
     assert (play.switch.value, play.shield.armed) == (USUAL, True)
 
 
@@ -337,11 +337,11 @@ def test_whatever_begins_ends_and_looks_at_once_the_user_gets_it_back() -> None:
     def compute() -> None:
         start.wait()
         for _ in range(20):
-            with play.interpreter.lock:
+            with play.budget.lock:
                 play.permits.take(SHORT)
             if play.shield.armed:
                 play.shield.begins(play.function)
-            with play.interpreter.lock:
+            with play.budget.lock:
                 play.permits.give_back(SHORT)
 
     def watch() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import hybridrt
 from hybridrt.control.interval import LOWEST
-from hybridrt.pool.shield import SystemSwitch
+from hybridrt.governor.shield import SystemSwitch
 
 from .conftest import Make
 

@@ -10,9 +10,9 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Kind
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.gates import Gate
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.roster import dismisses, may_leave, when_empty
+from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.pool.state import ASSIGNED, CANCELLED
 
 from .conftest import Make
@@ -87,7 +87,7 @@ def test_shutdown_waits_for_calls_that_have_no_worker_yet(make: Make) -> None:
 
 def running_kinds(executor: AdaptiveThreadPoolExecutor) -> list[Any]:
     """Return the profiles of the functions that run."""
-    return [worker.call.profile for worker in tuple(executor._pool.crew.workers) if worker.call is not None]
+    return [worker.call.profile for worker in tuple(executor._pool.roster.workers) if worker.call is not None]
 
 
 def test_a_worker_that_shuts_its_own_executor_down_and_waits_is_told_that_it_cannot(make: Make) -> None:
@@ -125,10 +125,10 @@ def test_a_closed_pool_refuses_calls_with_the_error_of_its_owner(stage: Stage) -
 def test_closing_cancels_calls_wherever_they_are_queued() -> None:
     stage = Stage(options={"queue_max": 4})
     holders = [stage.push(stage.learn(Kind.LONG)), stage.push(stage.learn(Kind.SHORT))]
-    gate = Gate(1, "gate")
-    inside = stage.push(stage.learn(Kind.WAITING), gates=(gate,))
+    limiter = Limiter(1, "limiter")
+    inside = stage.push(stage.learn(Kind.WAITING), limiters=(limiter,))
     queued = [
-        stage.push(stage.learn(Kind.WAITING), gates=(gate,)),
+        stage.push(stage.learn(Kind.WAITING), limiters=(limiter,)),
         stage.push(stage.learn(Kind.LONG)),
         stage.push(stage.learn(Kind.SHORT)),
         stage.push(named("unknown")),
@@ -139,11 +139,11 @@ def test_closing_cancels_calls_wherever_they_are_queued() -> None:
     assert set(dropped) == set(queued)
     assert all(call.cancelled() and call.state == CANCELLED for call in queued)
     assert all(call.fn is None and call.args == () for call in queued)
-    assert (stage.pool.queued, len(stage.pool.backlog), len(stage.pool.at_gates)) == (0, 0, 0)
+    assert (stage.pool.queued, len(stage.pool.backlog), len(stage.pool.at_limiters)) == (0, 0, 0)
     assert stage.pool.tally.cancelled == 6
     for call in [*holders, inside]:
         stage.end(call)
-    assert (gate.active, list(gate.waiting)) == (0, [])
+    assert (limiter.active, list(limiter.waiting)) == (0, [])
     assert stage.permits.held == [0, 0, 0, 0]
 
 
@@ -153,8 +153,8 @@ def test_closing_without_cancelling_runs_what_is_queued_and_lets_the_workers_go(
     for call in calls:
         assert stage.running() == [call]
         stage.end(call)
-    (worker,) = stage.pool.crew.workers
-    assert not worker.bell.empty()  # rung to leave
+    (worker,) = stage.pool.roster.workers
+    assert not worker.wakeup.empty()  # rung to leave
     assert dismisses(stage.pool)
     assert may_leave(stage.pool, worker, timed_out=False)
 
@@ -162,11 +162,11 @@ def test_closing_without_cancelling_runs_what_is_queued_and_lets_the_workers_go(
 def test_a_call_cancelled_by_a_close_lets_the_next_through_its_gate_in_another_pool(stage: Stage) -> None:
     """It had passed one gate and was queued behind the second."""
     other = stage.add_pool()
-    first_gate, second_gate = Gate(1, "first"), Gate(1, "second")
+    first_gate, second_gate = Limiter(1, "first"), Limiter(1, "second")
     waiting = stage.learn(Kind.WAITING)
-    holder = stage.push(waiting, gates=(second_gate,))
-    between = stage.push(waiting, gates=(first_gate, second_gate))
-    behind = stage.push(stage.learn(Kind.WAITING, pool=other), pool=other, gates=(first_gate,))
+    holder = stage.push(waiting, limiters=(second_gate,))
+    between = stage.push(waiting, limiters=(first_gate, second_gate))
+    behind = stage.push(stage.learn(Kind.WAITING, pool=other), pool=other, limiters=(first_gate,))
     assert stage.running() == [holder]
     close(stage.pool, closed_error, cancel_queued=True)
     assert between.cancelled()

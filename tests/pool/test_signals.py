@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybridrt.control.window import Limits, State, Window
+from hybridrt.governor.signals import Sums, crowd_of, look_at_lane
 from hybridrt.measure import host
 from hybridrt.measure.host import Memory
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
-from hybridrt.pool.signals import Sums, crowd_of, look_at_lane
 from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
@@ -121,7 +121,7 @@ def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
 def test_certified_beta_is_that_of_the_calls_that_were_asked() -> None:
     """100 ms, 20 of them CPU, 10 without a core; blocked four times, for 5 ms of GIL each at most."""
     stage = Stage(options={"policy": _Room()})
-    stage.interpreter.gil_load.saw_interval(0, 4_900_000)  # and 0.1 ms until a timer ends it
+    stage.budget.gil_load.saw_interval(0, 4_900_000)  # and 0.1 ms until a timer ends it
     finish(stage, 0.1, 0.02, blocks=4, run_delay_ns=10_000_000)
     finish(stage, 0.1, 0.1)
     window, _ = look(stage)
@@ -143,7 +143,7 @@ longest that it can be."""
 def test_certified_beta_is_never_above_the_true_one(interval_ns: int, calls: list[Any]) -> None:
     """G6, as long as no wait for the GIL is longer than one switch interval."""
     stage = Stage(options={"policy": _Room()})
-    stage.interpreter.gil_load.saw_interval(0, interval_ns)
+    stage.budget.gil_load.saw_interval(0, interval_ns)
     longest = interval_ns + 100_000  # until a timer ends it
     walls = blocked = 0
     for cpu, run_delay, own, shares in calls:
@@ -164,7 +164,7 @@ def test_a_call_that_never_waited_for_anything_was_not_blocked_whatever_the_cloc
 
 def test_the_governors_wakes_tell_how_contended_the_gil_was_in_the_window() -> None:
     stage = Stage()
-    governor = stage.interpreter.governor
+    governor = stage.budget.governor
     for prompt, delay in ((True, 0), (False, 6_000_000), (False, 2_000_000), (True, 0)):
         stage.clock.advance(0.002)
         governor.step(stage.clock.now_ns, 0, prompt=prompt, delay_ns=delay)
@@ -206,7 +206,7 @@ def test_the_memory_in_use_is_looked_at_every_two_seconds_unless_the_gil_is_want
     stage = Stage()
     stage.step(MS)
     assert 0.0 < (look(stage)[0].memory or 0.0) < 1.0
-    stage.interpreter.memory = Memory(limit=1, given=1, share=2.0)
+    stage.budget.memory = Memory(limit=1, given=1, share=2.0)
     stage.step(1998 * MS)
     assert look(stage)[0].memory == 2.0
     stage.step(30 * MS, prompt=False)

@@ -13,10 +13,10 @@ from hybridrt.control.demand import DemandPolicy
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
 from hybridrt.control.window import Limits, State, Window
-from hybridrt.pool.closing import close, closed_error
-from hybridrt.pool.interpreter import Interpreter
+from hybridrt.executor.budget import GovernedBudget
+from hybridrt.governor.sizing import CALM, LOG
 from hybridrt.pool.roster import dismisses, may_leave
-from hybridrt.pool.sizing import CALM, LOG
+from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.testing import ManualClock
 from hybridrt.values import Kind, Reason
 
@@ -231,7 +231,7 @@ def test_the_paper_grows_the_pool_by_a_thread_every_third_window_of_waiting_call
         stage.step(100 * MS)
         sizes.append(len(stage.running()))
     assert sizes == [4, 4, 5, 5, 5, 6, 6, 6, 7]
-    assert len(stage.pool.crew.workers) == 7
+    assert len(stage.pool.roster.workers) == 7
     assert calls[0].done()
 
 
@@ -245,7 +245,7 @@ def test_the_paper_vetoes_growth_for_calls_that_read_as_computing() -> None:
         stage.step(100 * MS)
     reasons = {decision.reason for decision in stage.pool.sizing.decisions}
     assert Reason.BETA_VETO in reasons
-    assert len(stage.pool.crew.workers) <= 5  # beta starts at one half and needs a few windows to fall
+    assert len(stage.pool.roster.workers) <= 5  # beta starts at one half and needs a few windows to fall
 
 
 def test_the_paper_retires_a_thread_every_window_without_a_queue() -> None:
@@ -255,21 +255,21 @@ def test_the_paper_retires_a_thread_every_window_without_a_queue() -> None:
         stage.push(named("waits"))
     while running := stage.running():
         stage.end(running[0])
-    assert len(stage.pool.crew.workers) == 4
+    assert len(stage.pool.roster.workers) == 4
     stage.pool.sizing.state = State(workers=8, beta=0.9)
     stage.push_many(8, named("waits"))
     while running := stage.running():
         stage.end(running[0])
-    crew, sizes = stage.pool.crew, []
+    roster, sizes = stage.pool.roster, []
     for _ in range(5):
         stage.step(500 * MS)
         # Each surplus worker was rung; its thread asks whether to go.
-        for worker in tuple(crew.idle):
-            if not worker.bell.empty():
-                worker.bell.get()
+        for worker in tuple(roster.idle):
+            if not worker.wakeup.empty():
+                worker.wakeup.get()
                 if dismisses(stage.pool):
                     may_leave(stage.pool, worker, timed_out=False)
-        sizes.append(len(crew.workers))
+        sizes.append(len(roster.workers))
     assert sizes == [7, 6, 5, 4, 4]
 
 
@@ -286,13 +286,13 @@ def test_the_paper_knows_no_lanes() -> None:
 
 def test_the_paper_on_real_threads_grows_with_waiting_calls_and_retires_threads(meeting: Meeting) -> None:
     clock = ManualClock()
-    interpreter = Interpreter(clock)
-    interpreter.governor.parked = False  # the test steps
-    pool = make_pool(interpreter, lanes=False, policy=PaperPolicy())
+    budget = GovernedBudget(clock)
+    budget.governor.parked = False  # the test steps
+    pool = make_pool(budget, lanes=False, policy=PaperPolicy())
 
     def close_window() -> None:
         clock.advance(0.5)
-        interpreter.governor.step(clock.now_ns, 0, prompt=True)
+        budget.governor.step(clock.now_ns, 0, prompt=True)
 
     calls = [make_call(pool, meeting, number) for number in range(30)]
     for call in calls:
@@ -302,12 +302,12 @@ def test_the_paper_on_real_threads_grows_with_waiting_calls_and_retires_threads(
         for _ in range(3):
             close_window()
         meeting.wait_for(size)
-        assert len(pool.crew.workers) == size
+        assert len(pool.roster.workers) == size
     assert meeting.inside == 8
     meeting.end()
     assert [call.result(DEADLINE) for call in calls] == list(range(30))
-    until(lambda: len(pool.crew.idle) == 8, "all workers park")
-    threads = list(pool.crew.threads)
+    until(lambda: len(pool.roster.idle) == 8, "all workers park")
+    threads = list(pool.roster.threads)
     for _ in range(6):
         close_window()
     until(lambda: sum(thread.is_alive() for thread in threads) == 4, "four of eight threads retire")

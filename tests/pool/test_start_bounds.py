@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from hybridrt.errors import IsolateStartError
-from hybridrt.pool.future import ThreadCall
-from hybridrt.pool.gates import Gate, WatchedGate
-from hybridrt.pool.governor import LATE_NS, SPARE_NS
+from hybridrt.executor.future import ThreadCall
+from hybridrt.governor.governor import LATE_NS, SPARE_NS
+from hybridrt.pool.limiters import Limiter, WatchedLimiter
 from hybridrt.pool.state import QUEUED
 from hybridrt.values import Kind
 
@@ -34,8 +34,8 @@ class World(Stage):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.isolates = WatchedGate(self.interpreter.cores, "isolates", most=2 * self.interpreter.cores)
-        self.interpreter.gates.append(self.isolates)
+        self.isolates = WatchedLimiter(self.budget.cores, "isolates", most=2 * self.budget.cores)
+        self.budget.limiters.append(self.isolates)
         self.traffic: list[ThreadCall] = []
         self.brief: Callable[..., Any] | None = None
         self._looks_at_ns = 0
@@ -52,7 +52,7 @@ class World(Stage):
             self.traffic.append(self.push(self.brief))
         if self.clock.now_ns >= self._looks_at_ns:
             self.step()
-            longest = LATE_NS if self.interpreter.starved else SPARE_NS
+            longest = LATE_NS if self.budget.waiting_for_permit else SPARE_NS
             self._looks_at_ns = self.clock.now_ns + longest
         self.calls = [call for call in self.calls if not call.done()]
 
@@ -87,7 +87,7 @@ def endless_waiting(world: World) -> None:
 def endless_gil_free(world: World) -> None:
     """As many as there are cores."""
     fn = world.learn(Kind.FREE, "endless_free", usual=0.04)
-    world.spin(*world.push_many(world.interpreter.cores, fn))
+    world.spin(*world.push_many(world.budget.cores, fn))
 
 
 def long_job(world: World) -> None:
@@ -99,7 +99,7 @@ def long_isolate_calls(world: World) -> None:
     """As many as there are isolates."""
     fn = world.learn(Kind.WAITING, "far_job", usual=60.0)
     for _ in range(world.isolates.limit):
-        world.push(fn, gates=(world.isolates,))
+        world.push(fn, limiters=(world.isolates,))
     world.settle()
 
 
@@ -141,7 +141,7 @@ def of(kind: Kind, usual: float, **fields: Any) -> Callable[[World], ThreadCall]
 
 def isolated(**fields: Any) -> Callable[[World], ThreadCall]:
     """Return what submits a call that runs in an isolate."""
-    return lambda world: of(Kind.WAITING, 0.004, gates=(world.isolates,), **fields)(world)
+    return lambda world: of(Kind.WAITING, 0.004, limiters=(world.isolates,), **fields)(world)
 
 
 PROBES: dict[str, Callable[[World], ThreadCall]] = {
@@ -154,8 +154,8 @@ PROBES: dict[str, Callable[[World], ThreadCall]] = {
     "GIL-free": of(Kind.FREE, 0.04),
     "`pure`, chosen for an isolate": isolated(spills=True),
     '`where="isolate"`': isolated(),
-    "long, let in by its `limit`": lambda world: of(Kind.LONG, 0.04, gates=(Gate(1, "limit"),))(world),
-    "short, let in by its `lane`": lambda world: of(Kind.SHORT, 0.001, gates=(Gate(1, "lane"),))(world),
+    "long, let in by its `limit`": lambda world: of(Kind.LONG, 0.04, limiters=(Limiter(1, "limit"),))(world),
+    "short, let in by its `lane`": lambda world: of(Kind.SHORT, 0.001, limiters=(Limiter(1, "lane"),))(world),
     "name resolution": of(Kind.WAITING, 0.02, resolves=True),
 }
 elsewhere = of(Kind.SHORT, 0.004)

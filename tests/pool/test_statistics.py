@@ -158,7 +158,7 @@ def test_queued_calls_are_reported_by_lane(make: Make, meeting: Meeting) -> None
 
     until(is_long, "calls of 25 ms are long")
     profile = executor._pool.profiles.of(meeting)
-    profile.unjudged = 1 << 20  # nobody of this function may start
+    profile.unclassified = 1 << 20  # nobody of this function may start
     futures = [executor.submit(meeting) for _ in range(3)]
     queued = executor.statistics().queued
     assert queued["unknown"] == 3

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, PlacementStatistics, SizePlacement
-from hybridrt.loop import placing as placing_module
+from hybridrt.executor import report as report_module
+from hybridrt.executor.budget import shared
+from hybridrt.loop import router as router_module
 from hybridrt.observe import functions as functions_module
 from hybridrt.observe import gil_class as gil_class_module
-from hybridrt.pool import report as report_module
-from hybridrt.pool.interpreter import shared
 
 from .conftest import Make
 from .support import DEADLINE, Meeting
@@ -95,17 +95,17 @@ def test_where_calls_run_is_asked_without_the_lock(
 def test_where_calls_of_a_size_run_is_told_without_the_lock_of_the_function(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    placing, held = placing_module.Placing(len, forced=None, on_loop=True), list[bool]()
-    placing.spot((3, 0, 0))
+    router, held = router_module.Router(len, forced=None, on_loop=True), list[bool]()
+    router.size_class((3, 0, 0))
 
     def build(kind: Callable[..., Any]) -> Callable[..., Any]:
         def note(**values: Any) -> Any:
-            held.append(placing._lock.locked())
+            held.append(router._lock.locked())
             return kind(**values)
 
         return note
 
-    monkeypatch.setattr(placing_module, "SizePlacement", build(SizePlacement))
-    monkeypatch.setattr(placing_module, "PlacementStatistics", build(PlacementStatistics))
-    assert len(placing.statistics().sizes) == 1
+    monkeypatch.setattr(router_module, "SizePlacement", build(SizePlacement))
+    monkeypatch.setattr(router_module, "PlacementStatistics", build(PlacementStatistics))
+    assert len(router.statistics().sizes) == 1
     assert held == [False, False]

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 
 from hybridrt import WorkerLostError
-from hybridrt.pool.gates import Gate
-from hybridrt.pool.governing import exchange_permit
+from hybridrt.executor.budget import shared
 from hybridrt.pool.hooks import Hooks
-from hybridrt.pool.interpreter import shared
+from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import NONE
+from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.roster import may_leave
 from hybridrt.pool.state import Call, Pool
 from hybridrt.pool.worker import WorkerThread
@@ -62,11 +62,11 @@ def test_surplus_workers_leave_after_the_idle_timeout_and_the_last_one_stays(
     pool = make_private(lanes=False, idle_timeout=0.01)
     calls = [submit(pool, meeting) for _ in range(6)]
     meeting.wait_for(6)
-    assert len(pool.crew.workers) == 6
+    assert len(pool.roster.workers) == 6
     meeting.end()
     for call in calls:
         call.result(DEADLINE)
-    until(lambda: len(pool.crew.workers) == 1, "five of six workers leave")
+    until(lambda: len(pool.roster.workers) == 1, "five of six workers leave")
     assert submit(pool, threading.current_thread).result(DEADLINE).is_alive()
 
 
@@ -77,12 +77,12 @@ def test_as_many_workers_stay_as_min_workers_says(
     pool = make_private(lanes=False, idle_timeout=0.01, min_workers=least)
     calls = [submit(pool, meeting) for _ in range(6)]
     meeting.wait_for(6)
-    threads = [worker.thread for worker in pool.crew.workers]
+    threads = [worker.thread for worker in pool.roster.workers]
     meeting.end()
     for call in calls:
         call.result(DEADLINE)
     until(lambda: sum(thread.is_alive() for thread in threads) == least, f"all but {least} leave")
-    assert len(pool.crew.workers) == len(pool.crew.idle) == least
+    assert len(pool.roster.workers) == len(pool.roster.idle) == least
     assert submit(pool, len, "ab").result(DEADLINE) == 2
 
 
@@ -95,20 +95,20 @@ def test_the_worker_used_last_works_next(make_private: MakePool, meeting: Meetin
     meeting.end()
     for call in calls:
         call.result(DEADLINE)
-    until(lambda: len(pool.crew.idle) == 4, "all workers park")
+    until(lambda: len(pool.roster.idle) == 4, "all workers park")
     names = set()
     for _ in range(20):
         names.add(submit(pool, threading.current_thread).result(DEADLINE).name)
-        until(lambda: len(pool.crew.idle) == 4, "the worker parks")
+        until(lambda: len(pool.roster.idle) == 4, "the worker parks")
     assert len(names) == 1
 
 
 def test_a_worker_given_a_call_as_its_wait_times_out_stays(stage: Stage) -> None:
     """1. Its wait times out. 2. A dispatch takes it off the stack. 3. It asks whether to leave."""
     stage.end(stage.push(stage.learn(Kind.WAITING)))
-    crew = stage.pool.crew
-    (worker,) = crew.idle
-    crew.min_workers = 0
+    roster = stage.pool.roster
+    (worker,) = roster.idle
+    roster.min_workers = 0
     call = stage.push(stage.learn(Kind.WAITING), late=True)
     assert not may_leave(stage.pool, worker, timed_out=True)
     stage.end(call)
@@ -138,12 +138,12 @@ def test_a_worker_is_told_of_a_stint_when_its_batch_is_full_and_not_before(stage
     fn = stage.learn(Kind.SHORT)
     stage.pool.profiles.of(fn).batch = 3
     stage.end(stage.push(fn))
-    (worker,) = stage.pool.crew.idle
+    (worker,) = stage.pool.roster.idle
     batch = worker.batch = WatchedBatch(worker)
     if way == "at once":
         stage.push(fn, late=True)
     elif way == "from the queue":
-        stage.push(fn, late=True, gates=(Gate(1, "gate"),))
+        stage.push(fn, late=True, limiters=(Limiter(1, "limiter"),))
     else:
         other = stage.add_pool()
         holder = stage.push(stage.learn(Kind.SHORT, pool=other), pool=other)
@@ -168,7 +168,7 @@ def test_an_idle_worker_keeps_nothing_of_its_last_call_alive(make_private: MakeP
     result = submit(pool, fn).result(DEADLINE)
     error = submit(pool, fn, argument).exception(DEADLINE)
     remains = [weakref.ref(thing) for thing in (fn, argument, result, error)]
-    until(lambda: len(pool.crew.idle) == 1, "the worker parks")
+    until(lambda: len(pool.roster.idle) == 1, "the worker parks")
     gc.disable()
     try:
         del fn, argument, result, error
@@ -193,7 +193,7 @@ def test_a_call_killed_from_outside_fails_and_its_worker_lives_on(make_private: 
     assert started.wait(DEADLINE)
     kill(threads[0])
     assert isinstance(call.exception(DEADLINE), Killed)
-    until(lambda: pool.crew.idle, "the worker parks")
+    until(lambda: pool.roster.idle, "the worker parks")
     assert submit(pool, threading.current_thread).result(DEADLINE) is threads[0]
 
 
@@ -204,14 +204,14 @@ def test_calls_of_a_worker_killed_while_parked_run_on_another(make_private: Make
     try:
         pool = make_private(lanes=False)
         first = submit(pool, threading.current_thread).result(DEADLINE)
-        until(lambda: pool.crew.idle, "the worker parks")
+        until(lambda: pool.roster.idle, "the worker parks")
         kill(first)
         second = submit(pool, threading.current_thread).result(DEADLINE)
         first.join(DEADLINE)
         assert second is not first
         assert not first.is_alive()
-        assert [worker.thread for worker in pool.crew.workers] == [second]
-        assert pool.busy == 0 or pool.crew.workers
+        assert [worker.thread for worker in pool.roster.workers] == [second]
+        assert pool.busy == 0 or pool.roster.workers
     finally:
         threading.excepthook = hook
 
@@ -228,7 +228,7 @@ def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
 
     def dies_once(worker: WorkerThread, call: Call) -> None:
         monkeypatch.setattr(WorkerThread, "_execute", execute)
-        call.started_ns = worker.crew.wall_ns()
+        call.started_ns = worker.roster.wall_ns()
         worker.call = call
         raise Killed
 
@@ -242,7 +242,7 @@ def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
     assert neighbour.result(DEADLINE) == "fine"
     until(lambda: pool.busy == 0, "everything is given back")
     assert (pool.tally.completed, pool.tally.failed) == (2, 1)
-    assert all(row.unjudged == 0 for row in pool.profiles._by_key.values())
+    assert all(row.unclassified == 0 for row in pool.profiles._by_key.values())
 
 
 # ---------------------------------------------------------------------- threads that cannot start
@@ -253,11 +253,11 @@ def test_where_no_thread_can_start_submit_raises_and_nothing_is_left_behind(stag
     call = make_call(stage.pool, named("nobody"))
     with pytest.raises(RuntimeError, match="can't start new thread"):
         stage.pool.push(call)
-    assert (stage.pool.queued, stage.pool.busy, len(stage.pool.crew.workers)) == (0, 0, 0)
+    assert (stage.pool.queued, stage.pool.busy, len(stage.pool.roster.workers)) == (0, 0, 0)
     assert stage.permits.held == [0, 0, 0, 0]
     tally = stage.pool.tally
     assert tally.submitted == tally.completed + tally.failed + tally.cancelled
-    assert stage.pool.profiles.of(named("nobody")).unjudged == 0
+    assert stage.pool.profiles.of(named("nobody")).unclassified == 0
     again = stage.push(named("nobody"))
     assert stage.running() == [again]
 
@@ -283,11 +283,11 @@ def test_a_call_whose_thread_cannot_start_goes_to_a_worker_that_parked_meanwhile
     pool = stage.pool
     start = pool.start
 
-    def start_late(hired: list[WorkerThread], submitted: Call | None = None) -> None:
+    def start_late(to_start: list[WorkerThread], submitted: Call | None = None) -> None:
         pool.start = start  # type: ignore[method-assign]
         stage.end(first)
         pool.refusals = 1  # type: ignore[attr-defined]
-        start(hired, submitted)
+        start(to_start, submitted)
 
     pool.start = start_late  # type: ignore[method-assign]
     second = stage.push(named("second"))
@@ -300,15 +300,15 @@ def test_where_two_threads_cannot_start_no_call_is_left_with_nobody() -> None:
     stage = Stage(lanes=False)
     pool = stage.pool
     calls = [make_call(stage.pool, named(name)) for name in ("first", "second")]
-    hired: list[WorkerThread] = []
-    pool.start = lambda workers, submitted=None: hired.extend(workers)  # type: ignore[method-assign]
+    to_start: list[WorkerThread] = []
+    pool.start = lambda workers, submitted=None: to_start.extend(workers)  # type: ignore[method-assign]
     for call in calls:
         stage.pool.push(call)
     del pool.start
     pool.refusals = 2  # type: ignore[attr-defined]
-    pool.start(hired[:1], calls[0])
+    pool.start(to_start[:1], calls[0])
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        pool.start(hired[1:], calls[1])
+        pool.start(to_start[1:], calls[1])
     assert stage.pool.queued == 0
     assert isinstance(calls[0].exception(0), RuntimeError)
     tally = stage.pool.tally

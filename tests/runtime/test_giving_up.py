@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybridrt import Runtime, RuntimeClosedError, draining
+from hybridrt import Runtime, RuntimeClosedError, drain
 from hybridrt.pool.state import Call
 from hybridrt.pool.worker import WorkerThread
 from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
@@ -56,7 +56,7 @@ async def test_a_call_that_was_given_to_a_worker_and_not_taken_never_runs(
 async def test_a_call_that_is_just_being_taken_is_given_up_once_it_runs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(draining, "LAST_STEP", DEADLINE)
+    monkeypatch.setattr(drain, "LAST_STEP", DEADLINE)
     async with Gate() as gate:
         with Halted(monkeypatch, "_serve") as halted:
             runtime = Runtime(shutdown_timeout=0.0)
@@ -76,7 +76,7 @@ async def test_a_call_that_is_just_being_taken_is_given_up_once_it_runs(
 async def test_a_worker_that_never_says_what_it_took_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(draining, "LAST_STEP", 0.0)
+    monkeypatch.setattr(drain, "LAST_STEP", 0.0)
     with Halted(monkeypatch, "_serve") as halted:
         async with Runtime(shutdown_timeout=0.0) as runtime:
             task = asyncio.ensure_future(runtime.offload(int))
@@ -166,14 +166,14 @@ async def test_a_call_of_another_loop_is_given_up_on_that_loop() -> None:
 async def test_what_fails_while_closing_leaves_no_other_close_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(_: draining.Draining) -> None:
+    def fail(_: drain.Draining) -> None:
         raise ZeroDivisionError
 
     async with Gate() as gate:
         runtime = sole_worker(shutdown_timeout=0.0)
         await runtime.__aenter__()
         await hold(runtime, gate)
-        monkeypatch.setattr(draining.Draining, "give_up", fail)
+        monkeypatch.setattr(drain.Draining, "give_up", fail)
         closes = await asyncio.gather(runtime.aclose(), runtime.aclose(), return_exceptions=True)
         assert [type(found) for found in closes] == [ZeroDivisionError, type(None)]
         gate.release()

@@ -117,7 +117,7 @@ def test_ctrl_c_in_the_middle_of_a_step_lets_the_step_end(
     pool.join()
     tally = pool.tally
     assert tally.submitted == tally.completed + tally.failed + tally.cancelled
-    assert (pool.busy, pool.waiting, pool.queued, len(pool.crew.workers)) == (0, 0, 0, 0)
+    assert (pool.busy, pool.waiting, pool.queued, len(pool.roster.workers)) == (0, 0, 0, 0)
 
 
 def test_ctrl_c_in_the_program_s_own_code_strikes_there(run: Run) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from hybridrt.pool.interpreter import shared
+from hybridrt.executor.budget import shared
 from hybridrt.pool.state import Pool
 from tests.conftest import LOOPS
 
@@ -28,7 +28,7 @@ from .test_interrupts import Run, with_asyncio, with_run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="asyncio hears of SIGINT otherwise there")
 
-PARTS = ("hybridrt.pool.", "hybridrt.loop.", "hybridrt.draining")
+PARTS = ("hybridrt.pool.", "hybridrt.loop.", "hybridrt.drain")
 STRIDE = 41
 """Points from one strike to the next."""
 
@@ -132,7 +132,7 @@ def _run(run: Run, striker: Striker) -> None:
         pool.join()
         tally = pool.tally
         assert tally.submitted == tally.completed + tally.failed + tally.cancelled, tally
-        assert (pool.busy, pool.waiting, pool.queued, len(pool.crew.workers)) == (0, 0, 0, 0)
+        assert (pool.busy, pool.waiting, pool.queued, len(pool.roster.workers)) == (0, 0, 0, 0)
         assert shared.permits.held == [0, 0, 0, 0]
 
 

@@ -18,8 +18,8 @@ import pytest
 
 import hybridrt
 from hybridrt import Reason, Runtime, RuntimeClosedError, offload
+from hybridrt.executor.budget import shared
 from hybridrt.measure import host
-from hybridrt.pool.interpreter import shared
 from tests.loop.support import Gate, eventually, hold, sole_worker, turns
 
 

@@ -87,7 +87,7 @@ def _folder() -> dict[str, str]:
 
 
 def _is_package() -> bool:
-    """Tell whether the tests are a package, as they are from 3.12 on."""
+    """Return True if the tests are a package, as they are from 3.12 on."""
     spec = importlib.util.find_spec(PACKAGE)
     return spec is not None and spec.submodule_search_locations is not None
 

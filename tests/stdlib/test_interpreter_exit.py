@@ -347,7 +347,7 @@ def stuck():
     never.wait()
 
 def leave_behind():
-    (worker,) = executor._pool.crew.workers
+    (worker,) = executor._pool.roster.workers
     worker.leave_behind()
     print("left behind", flush=True)
 

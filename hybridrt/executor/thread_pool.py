@@ -1,0 +1,71 @@
+"""A pool with real threads: it pushes calls into the scheduler and starts the threads of new workers."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event
+from typing import Any
+
+from hybridrt.control.window import Limits, Policy
+from hybridrt.governor.sizing import Sizing
+from hybridrt.pool.roster import all_threads, stopping, when_empty
+from hybridrt.pool.scheduler import push
+from hybridrt.pool.shutdown import not_started
+from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
+from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.pool.worker import WorkerThread
+
+__all__ = ["ThreadPool"]
+
+logger = logging.getLogger("hybridrt")
+
+
+class ThreadPool(Pool):
+    """The calls of one executor, its workers, and their threads; see `Pool`."""
+
+    def __init__(self, *, budget: SharedBudget, policy: Policy, limits: Limits, **rest: Any) -> None:
+        sizing = Sizing(policy, limits, budget.clock.wall_ns())
+        super().__init__(budget=budget, policy=policy, sizing=sizing, limits=limits, **rest)
+
+    push = push  # the scheduler's as it is: a call more on the way would cost each submission
+
+    def spawn(self, name: str) -> Worker:
+        """Return a worker whose thread has this name and does not run yet."""
+        return WorkerThread(self, name)
+
+    @uninterrupted
+    def start(self, to_start: list[Worker], submitted: Call | None = None) -> None:
+        """Start threads, without the lock; `submitted` is the call whose submission added them."""
+        for worker in to_start:
+            try:
+                worker.start()
+            except (RuntimeError, MemoryError) as error:
+                lost = not_started(worker, error)
+                for call in lost:
+                    if call is not submitted:
+                        self._lose(call, error)
+                if submitted in lost:
+                    raise
+
+    def _lose(self, call: Call, error: Exception) -> None:
+        """Fail an accepted call that no worker is left to run; at exit its future would not be looked at."""
+        if stopping(self):
+            logger.error("%s was accepted and never ran: %s", call.profile.name, error)
+        call.refuse(error)
+
+    def join(self) -> None:
+        """Wait until a draining pool has no call and no thread any more.
+
+        Raises:
+            RuntimeError: The calling thread is one of them.
+        """
+        self._join_threads()  # raises in a worker of its own, which would wait for ever below
+        emptied = Event()
+        when_empty(self, emptied.set)
+        emptied.wait()
+        self._join_threads()
+
+    def _join_threads(self) -> None:
+        for thread in all_threads(self):
+            if thread.is_alive():  # one that has not started, or never will, cannot be joined
+                thread.join()

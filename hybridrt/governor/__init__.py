@@ -1,0 +1,1 @@
+"""Look at running calls from outside, decide, and apply what was decided."""

@@ -1,0 +1,427 @@
+"""The governor: one thread per interpreter that looks at running calls and sizes the pools.
+
+Two jobs, both in `step`, which gets the time as an argument:
+
+- **Sampling** (Go's sysmon): it reads the CPU clocks of running workers from outside. A call that
+  waits gives its permit back, a call that computes takes one, a short one that computes for long
+  becomes long, and a lane from which no call has started for too long starts one anyway (an overdraft).
+- **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
+
+It sleeps for 2 ms at first and longer when nothing changes, keeps to its share of a core by sleeping
+still longer (see `cpu_budget`), and parks when nothing runs. A pool that needs it rings. If it fails, or gets
+no thread, it says so and lifts the permits, so that every call still gets its thread, and tries again a
+second later: with its first step that succeeds the permits are back.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from queue import Empty, SimpleQueue
+
+from hybridrt.governor.cpu_budget import CpuBudget
+from hybridrt.governor.kept import KeptReader
+from hybridrt.governor.native import NativeWork
+from hybridrt.governor.sampler import Tick, is_to_be_learned, note_gil, note_native, sample_pool
+from hybridrt.governor.shield import Shield
+from hybridrt.measure.gil import GilProbe, switch_interval_ns
+from hybridrt.pool.lock import without_convoy
+from hybridrt.pool.permits import FREE
+from hybridrt.pool.rebalance import (
+    close_window_locked,
+    dispatch_stranded_locked,
+    no_isolate_free,
+    overdraw_locked,
+    relieve_limiter_locked,
+)
+from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.site_events import SiteEvents
+from hybridrt.pool.site_finder import SiteFinder
+from hybridrt.pool.state import Call, SharedBudget, Worker
+
+__all__ = ["Governor"]
+
+logger = logging.getLogger("hybridrt")
+
+TICK_NS = 2_000_000
+"""The shortest sleep."""
+REST_NS = 16_000_000
+"""The longest while calls run."""
+LATE_NS = 32_000_000
+"""The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
+than the governor may: what a call can wait for its permit beyond its due."""
+SPARE_NS = 75_000_000
+"""The longest while calls run and none waits for a permit, where shorter ones would cost more than the
+governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""
+QUIET_NS = 100_000_000
+"""The same where none is queued either, so that a larger size would start nothing."""
+IDLE_STEPS = 20
+"""Naps of that length without any call before it parks."""
+LONG_SLEEP_NS = 100_000_000
+"""The sleep while nothing runs but a size has still to come down; a ring ends it."""
+_LEAVE_AFTER = 5.0
+"""Seconds a parked governor keeps its thread."""
+PROMPT_NS = 500_000
+"""Where waits are not counted, a sleep that ends at most so much too late found the GIL free. A sleep
+alone is late by 0.1 ms."""
+RETRY = 1.0
+"""Seconds from a failure of the governor to the next attempt. Not measured."""
+_NEVER_NS = 1 << 62
+_HOST_NS = 2_000_000_000
+"""Time between two looks at the host, at least; each costs some 0.3 ms."""
+_HOST_LATE_NS = 10_000_000_000
+"""The same while the GIL is wanted: a look takes long then, and threads wait for it. Not measured."""
+
+
+class Governor:
+    """Runs `step` while there is something to govern.
+
+    Args:
+        budget: Whose pools to govern.
+        shield: Of the same interpreter.
+        sites: Where its calls wait; others in tests.
+    """
+
+    def __init__(self, budget: SharedBudget, shield: Shield, sites: SiteEvents | None = None) -> None:
+        self._sites = SiteEvents() if sites is None else sites
+        self._finder = SiteFinder(self._sites)
+        self.budget = budget
+        self.shield = shield
+        self.error: str | None = None
+        """Why it does not work now; None while it does."""
+        self.failures = 0
+        """How often it failed, or was given no thread."""
+        self._retry_ns = 0
+        """When to try again after a failure."""
+        self._wakeup: SimpleQueue[None] = SimpleQueue()
+        self.parked = True
+        self.sleeps_long = False
+        """It sleeps for longer than a call that lacks a permit should wait."""
+        self._learns = False
+        """Calls compute of which more is to be learned, by waking up beside them."""
+        self._queued = False
+        """At the last step calls were queued."""
+        self._cpu_budget = CpuBudget()
+        self._alive = False
+        self._thread: threading.Thread | None = None
+        self._gil = GilProbe()
+        self._host_due_ns = 0
+        self.native = NativeWork()
+        self._kept = KeptReader()
+        self._stopping = False
+        self._sleep_ns = TICK_NS
+        self._due_ns = _NEVER_NS
+        self._idle_steps = 0
+        self.process_cpu_ns = 0
+        """CPU time of the process at the last step."""
+        self._was_prompt = False
+        self._stepped_ns = 0
+
+    # ------------------------------------------------------------------ waking
+
+    def wake(self) -> None:
+        """Wake the governor if it is parked, without the lock; costs one look otherwise."""
+        if not self.parked or self.budget.clock.wall_ns() < self._retry_ns:
+            return
+        start = False
+        with without_convoy(self.budget.lock):
+            if self.parked:
+                self._wakeup.put(None)  # first: it may lack memory, and then the next call rings
+                self.parked = False
+                start, self._alive = not self._alive, True
+        if start:
+            self._start()
+
+    def wake_locked(self) -> None:
+        """End a doze: a call lacks a permit; the lock is held."""
+        if self.sleeps_long:
+            self.sleeps_long = False
+            self._wakeup.put(None)
+
+    def look_soon_locked(self) -> None:
+        """Look at the host at the next step."""
+        self._host_due_ns = -_HOST_LATE_NS
+
+    def keep_looking(self) -> None:
+        """Look at the host now and then on behalf of calls that are not a pool's; without the lock."""
+        if self.parked and self.budget.clock.wall_ns() >= self._host_due_ns:
+            self.wake()
+
+    def _start(self) -> None:
+        try:
+            self._thread = threading.Thread(target=self._run, name="hybridrt-governor", daemon=True)
+            self._thread.start()
+        except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
+            self._thread = None
+            self._fail(error)
+            self._retire()
+
+    def stop(self) -> None:
+        """End the thread and wait for it; the next ring starts another. For tests."""
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        self._stopping = True
+        self._wakeup.put(None)
+        thread.join()
+        self._stopping = False  # it may have left by itself
+
+    # ------------------------------------------------------------------ the thread
+
+    def _run(self) -> None:
+        wait: float | None = None
+        while True:
+            try:
+                if not self._sleep(wait):
+                    return
+                wait = self.turn()
+                self._recover()
+            except BaseException as error:  # whatever it is: without a governor calls must go on
+                wait = RETRY
+                self._fail(error)
+
+    def _sleep(self, wait: float | None) -> bool:
+        """Sleep until it is time or the bell rings; return False when the thread is to end."""
+        try:
+            self._wakeup.get(timeout=wait if wait is not None else _LEAVE_AFTER)
+        except Empty:
+            if wait is None and self._leave():
+                return False
+        if self._stopping:
+            self._retire()
+            return False
+        return True
+
+    def _leave(self) -> bool:
+        """End the thread after a long rest, unless it was rung at the last moment."""
+        with without_convoy(self.budget.lock):
+            if not self.parked:
+                return False
+            self._alive = False
+            return True
+
+    def _retire(self) -> None:
+        with without_convoy(self.budget.lock):
+            self._stopping = self._alive = False
+            self.parked = True
+            self._thread = None
+            self.shield.rest_locked()
+
+    def _fail(self, error: BaseException) -> None:
+        """Let calls start without permits until the governor works again."""
+        known, self.error = self.error, repr(error)
+        self.failures += 1
+        self.sleeps_long = False
+        self.budget.permits.lifted = True
+        try:
+            self._retry_ns = self.budget.clock.wall_ns() + int(RETRY * 1e9)
+            if self.error != known:
+                logger.error(
+                    "the governor failed; until it works again pools keep their size", exc_info=error
+                )
+            with without_convoy(self.budget.lock):
+                self.shield.rest_locked()
+            self._dispatch_all()
+        except MemoryError:  # the next step starts what waits
+            pass
+
+    def _recover(self) -> None:
+        """Ask for permits again if a step has succeeded some time after a failure."""
+        if self.error is None or self.budget.clock.wall_ns() < self._retry_ns:
+            return
+        logger.info("the governor works again")
+        with without_convoy(self.budget.lock):
+            self.error = None
+            self.budget.permits.lifted = False
+
+    def _dispatch_all(self) -> None:
+        """Start what may start, in all pools."""
+        with without_convoy(self.budget.lock):
+            pools = list(self.budget.pools)
+            self.budget.permits.hand_on()
+            to_start = [worker for pool in pools for worker in dispatch_locked(pool)]
+        start(to_start)
+
+    def turn(self) -> float | None:
+        """Do one step and return the seconds until the next, or None to park."""
+        clock = self.budget.clock
+        self.parked = self.sleeps_long = False
+        now = clock.wall_ns()
+        if self._due_ns == _NEVER_NS:
+            self.shield.wake()
+        allowed = min(PROMPT_NS, switch_interval_ns() // 2)
+        prompt = self._gil.woke(now, allowed)
+        slept = now >= self._due_ns
+        nap = self.step(
+            now, clock.process_cpu_ns(), prompt=prompt and slept, delay_ns=self._gil.delay_ns, slept=slept
+        )
+        if nap is None or nap == LONG_SLEEP_NS:
+            # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
+            # Parking under the lock, and only while nothing is active, leaves no gap: either the
+            # call is seen here, or the submitter sees the flag and rings.
+            with without_convoy(self.budget.lock):
+                busy = any(pool.is_active() for pool in self.budget.pools)
+                self.parked = self.shield.armed and not busy
+            if not self.parked:
+                nap = TICK_NS
+            else:
+                self.budget.native_limits.restore()
+        self._sleep_ns = nap or TICK_NS
+        self._cpu_budget.book(clock.wall_ns(), clock.cpu_ns())
+        if nap is not None:
+            nap = self._stretch(nap)
+        # A parked governor is woken, by a thread that has the GIL.
+        self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
+        self._gil.sleep(self._due_ns)
+        return None if nap is None else nap / 1e9
+
+    def _stretch(self, nap: int) -> int:
+        """Return a nap that is long enough for the governor's share of a core, within bounds."""
+        least = self._cpu_budget.least_sleep_ns
+        if least <= nap or self._finder.is_looking:
+            return nap
+        # 1. A dispatch, with the lock, notes that its pool lacks a permit, and rings if we doze.
+        # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
+        with without_convoy(self.budget.lock):
+            self.sleeps_long = least > REST_NS and not (self._learns or self.budget.lacks_permit())
+        most = LATE_NS if not self.sleeps_long else SPARE_NS if self._queued else QUIET_NS
+        return max(nap, min(least, most))
+
+    # ------------------------------------------------------------------ one step
+
+    def step(
+        self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int = 0, slept: bool = True
+    ) -> int | None:
+        """Sample and size at `now_ns`; return nanoseconds to sleep, or None if nothing is left to do.
+
+        Args:
+            now_ns: The time.
+            process_cpu_ns: CPU time of the process.
+            prompt: Whether the governor found the GIL free when it woke.
+            delay_ns: How long it waited for it.
+            slept: Whether it woke by itself; if not, it knows nothing of the GIL.
+        """
+        process_cpu = process_cpu_ns - self.process_cpu_ns
+        self.process_cpu_ns = process_cpu_ns
+        to_start: list[Worker] = []
+        tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
+        native = self.native.read(now_ns, prompt=prompt)
+        tick.native = self.native.beyond_background(*native)
+        cores = self._look_at_host(tick)
+        with without_convoy(self.budget.lock):
+            pools = list(self.budget.pools)
+            self.budget.permits.hand_on()
+            self._measure(tick)
+            changed = cores != self.budget.cores
+            if changed:
+                self.budget.set_cores_locked(cores)
+                to_start += [worker for pool in pools for worker in dispatch_locked(pool)]
+            for pool in pools:
+                changed |= sample_pool(pool, tick, to_start)
+            note_gil(tick, self.budget.clock.wall_ns)
+            note_native(tick)
+            # A step that comes late has not looked, which does not mean that nothing has started.
+            before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns
+            for pool in pools:
+                to_start += close_window_locked(pool, now_ns)
+                to_start += overdraw_locked(pool, now_ns, before_ns)
+                to_start += dispatch_stranded_locked(pool)
+            spilled = self._relieve_limiters_locked(now_ns, before_ns, to_start)
+            active = any(pool.is_active() for pool in pools)
+            resting = active or all(pool.at_rest() for pool in pools)
+            self._queued = any(pool.queued for pool in pools)
+            longest = max(TICK_NS, min(REST_NS, tick.soon_ns)) if self.budget.lacks_permit() else REST_NS
+            self._learns = any(is_to_be_learned(profile) for profile in tick.holders)
+            drivers = [profile for profile in tick.holders if profile.native.drives]
+            at_once = self.budget.permits.held[FREE]
+            if drivers and self._queued:
+                at_once = max(at_once, min(cores, 1 + sum(pool.queued for pool in pools)))
+        self._was_prompt = prompt
+        if self.budget.native_limits.step(now_ns, at_once, cores):
+            with without_convoy(self.budget.lock):
+                for profile in drivers:
+                    profile.parallel = None  # what several calls at once did, they did with more threads
+        if not active:
+            self.native.rested(*native)
+        start(to_start)
+        for pool in pools:
+            pool.sizing.tell_failure()
+        for call in spilled:
+            error = no_isolate_free()
+            call.pool.hooks.withdrawn(call, type(error).__name__)
+            call.refuse(error)
+        for worker in tick.holding:
+            worker.release(quick=True)
+        for where in tick.choice:
+            self._sites.learn(*where)
+        self._finder.step(
+            now_ns,
+            pools,
+            steady=tick.steady,
+            interval_ns=tick.switch_interval,
+            native=4 * tick.native >= tick.process_cpu > 0,
+        )
+        self.shield.step(
+            now_ns,
+            pools,
+            gil_taken=active and slept and not prompt,
+            brief=tick.brief and not self._queued,
+        )
+        return self._choose_sleep(
+            active, resting, TICK_NS if changed or to_start or self._finder.is_looking else longest
+        )
+
+    def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Tick:
+        return Tick(
+            now=now_ns,
+            slept=slept,
+            prompt=prompt,
+            delay=delay_ns,
+            steady=prompt and self._was_prompt,
+            process_cpu=process_cpu_ns,
+            switch_interval=switch_interval_ns(),
+            gil=self.budget.gil,
+        )
+
+    def _measure(self, tick: Tick) -> None:
+        """Bring up to date how contended the GIL is."""
+        load = self.budget.gil_load
+        if tick.slept and tick.gil:
+            load.woke(tick.delay, free=tick.prompt)
+        load.saw_interval(tick.now, tick.switch_interval)
+
+    def _look_at_host(self, tick: Tick) -> int:
+        """Bring up to date what the process may use, without the lock; return its cores.
+
+        Reading files gives the GIL away several times: where all threads want it, that takes long.
+        """
+        late = tick.now - self._host_due_ns
+        if late < 0 or (late < _HOST_LATE_NS - _HOST_NS and not tick.prompt):
+            return self.budget.cores
+        self._host_due_ns = tick.now + _HOST_NS
+        self.budget.kept = self._kept.read(tick.now, self.budget.cores)
+        return self.budget.look_at_host()
+
+    def _relieve_limiters_locked(self, now_ns: int, before_ns: int, to_start: list[Worker]) -> list[Call]:
+        """See to the limiters where calls wait for isolates; return calls that are to run elsewhere."""
+        spilled: list[Call] = []
+        for limiter in self.budget.limiters:
+            more, taken = relieve_limiter_locked(limiter, now_ns, before_ns)
+            to_start += more
+            spilled += taken
+        return spilled
+
+    def _choose_sleep(self, active: bool, resting: bool, longest: int) -> int | None:
+        if active:
+            self._idle_steps = 0
+            return min(2 * self._sleep_ns, longest)
+        self._idle_steps += 1
+        if self._idle_steps <= IDLE_STEPS:
+            return REST_NS
+        return None if resting else LONG_SLEEP_NS
+
+
+def start(to_start: list[Worker]) -> None:
+    """Start workers of any pool, without the lock."""
+    if to_start:
+        to_start[0].pool.start(to_start)

@@ -1,0 +1,230 @@
+"""What runs inside an isolate: take a call, run it, send back what came of it.
+
+Nothing that the function raises ends the isolate, `SystemExit` and `KeyboardInterrupt` included: they
+are results. A worker process ignores Ctrl-C, which a terminal sends to all processes at once; its parent
+decides. It ends when its parent closes the wire, and at once, even in the middle of a call, when the
+parent is gone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+from hybridrt.isolates.context import run_within
+from hybridrt.isolates.frames import name_frames
+from hybridrt.isolates.packing import Packed, pack, unpack
+from hybridrt.isolates.records import RecordSender
+from hybridrt.isolates.reference import resolve
+from hybridrt.isolates.wire import Wire, WireClosedError
+
+__all__ = [
+    "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "Status", "inside", "serve_process",
+    "serve_thread",
+]  # fmt: skip
+
+
+class Status(IntEnum):
+    """What a reply holds.
+
+    The value; the exception, its traceback as text, and its frames; or the reason, as text, why a module does
+    not work in this interpreter, the function was not found, the arguments could not be put together, or the
+    result could not be taken apart.
+    """
+
+    VALUE = 0
+    RAISED = 1
+    REFUSED = 2
+    LOST = 3
+    ARGUMENTS = 4
+    RESULT = 5
+
+
+VALUE, RAISED, REFUSED, LOST, ARGUMENTS, RESULT = Status
+_NO_TERMINAL = (
+    "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
+    "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
+)
+_OWN = "hybridrt.isolates."
+_DEBUGGER = frozenset({"bdb", "pdb"})
+
+Reply = tuple[int, int, int, Packed]
+_Clock = Callable[[], int]
+_inside = False
+
+
+def inside() -> bool:
+    """Return True if this interpreter is an isolate."""
+    return _inside
+
+
+def serve_process(descriptor: int | None = None) -> None:
+    """Run calls until the wire closes; the main program of a worker process.
+
+    Args:
+        descriptor: The wire; None where it arrives on standard input (Windows).
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
+        sys.breakpointhook = _refuse_debugger
+    _serve(_open(descriptor), time.process_time_ns)
+
+
+def serve_thread(descriptor: int) -> None:
+    """Run calls until the wire closes; the main program of a sub-interpreter, in a thread of its own."""
+    # A copy, because the socket that it belongs to is closed by who made it.
+    _serve(socket.socket(fileno=os.dup(descriptor)), time.thread_time_ns)
+
+
+def _serve(end: socket.socket, clock: _Clock) -> None:
+    global _inside
+    _inside = True
+    wire = Wire(end)
+    sender = RecordSender(wire)
+    try:
+        while True:
+            message = wire.receive()
+            sender.live = True
+            status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
+            sender.live = False
+            del message  # an idle isolate keeps nothing of a call alive
+            if sender.waiting:
+                sender.send_waiting()
+            wire.send(packed, status, wall_ns, cpu_ns)
+            del packed
+    except WireClosedError:
+        pass
+    finally:
+        wire.close()
+
+
+def _open(descriptor: int | None) -> socket.socket:
+    if descriptor is None:
+        return socket.fromshare(sys.stdin.buffer.read())  # type: ignore[attr-defined, no-any-return]
+    os.set_inheritable(descriptor, False)
+    end = socket.socket(fileno=descriptor)
+    # A process that the function forks would keep the wire open after the end of this process.
+    os.register_at_fork(after_in_child=end.close)
+    threading.Thread(target=_leave_with_parent, args=(end,), daemon=True).start()
+    return end
+
+
+def _refuse_debugger(*args: Any, **kwargs: Any) -> None:
+    """Take the place of pdb, which would find an empty input and end the call in its own ways."""
+    raise _no_terminal("breakpoint() was called")
+
+
+def _no_terminal(what: str) -> RuntimeError:
+    return RuntimeError(f"{what} in an isolate; {_NO_TERMINAL}")
+
+
+def _leave_with_parent(end: socket.socket) -> None:
+    """End this process once the parent has none of its end of the wire, whatever runs."""
+    watch = select.poll()
+    watch.register(end, 0)  # errors and hang-ups are always told
+    watch.poll()
+    os._exit(1)
+
+
+def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
+    """Run a call and pack what came of it.
+
+    Args:
+        call: Reference, arguments, keyword arguments, and what is carried of the caller's context if there
+            is any.
+        problem: Why they could not be put together.
+        clock: The CPU time of who runs it.
+    """
+    if problem is not None:
+        return _excuse(REFUSED if _refuses(problem) else ARGUMENTS, problem)
+    reference, args, kwargs, *carried = call
+    try:
+        fn = resolve(*reference)
+        if carried:
+            fn = partial(run_within, carried[0], fn)
+    except BaseException as error:  # a module may want to end the program
+        return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
+    cpu, wall = clock(), time.perf_counter_ns()
+    try:
+        value = fn(*args, **kwargs)
+    except BaseException as error:
+        spent = time.perf_counter_ns() - wall, clock() - cpu
+        return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
+    spent = time.perf_counter_ns() - wall, clock() - cpu
+    try:
+        return VALUE, *spent, pack(value)
+    except Exception as error:
+        return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
+
+
+def _excuse(status: int, error: BaseException) -> Reply:
+    return status, 0, 0, pack(f"{_type_name(error)}: {error}")
+
+
+def _refuses(error: BaseException) -> bool:
+    """Return True if an extension module does not load in sub-interpreters; some packages wrap the error."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, ImportError) and "subinterpreter" in str(link):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def _pack_error(error: BaseException) -> Packed:
+    """Pack an exception that can be rebuilt, or else one that tells its type and text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith(_OWN):
+        trace = trace.tb_next  # the frames above the function's own
+    text = "".join(traceback.format_exception(type(error), error, trace))
+    frames = name_frames(trace)
+    if sys.breakpointhook is _refuse_debugger and any(module in _DEBUGGER for *_, module, _, _ in frames):
+        error = _no_terminal("a debugger was started")  # it ends in `BdbQuit`, from 3.14 on in `SystemExit`
+    for take_apart in (pack, _pack_by_state):
+        with suppress(Exception):
+            packed = take_apart((error, text, frames))
+            unpack(b"".join(packed.pieces), packed.buffers)
+            return packed
+    return pack((RuntimeError(f"{_type_name(error)}: {error}"), text, frames))
+
+
+def _pack_by_state(value: Any) -> Packed:
+    """Take something apart with exceptions in it whose constructors want other arguments than they keep."""
+    file = io.BytesIO()
+    _ErrorPickler(file, 5).dump(value)
+    return Packed((file.getvalue(),))
+
+
+class _ErrorPickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, BaseException):
+            return _rebuild_error, (type(value), value.args, vars(value))
+        return NotImplemented
+
+
+def _rebuild_error(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
+    """Make an exception without its constructor, which has run already."""
+    error = kind.__new__(kind, *args)
+    error.args = args
+    vars(error).update(state)
+    return error
+
+
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

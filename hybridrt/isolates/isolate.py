@@ -1,0 +1,123 @@
+"""What processes and sub-interpreters have in common: a wire, and one call at a time on it."""
+
+from __future__ import annotations
+
+import socket
+import sys
+
+from hybridrt.errors import WorkerLostError
+from hybridrt.isolates.packing import Packed
+from hybridrt.isolates.records import RECORDS, handle_records
+from hybridrt.isolates.wire import Message, OutOfStepError, Wire, WireClosedError
+from hybridrt.pool.permits import NONE
+from hybridrt.pool.rebalance import exchange_permit
+from hybridrt.pool.worker import current_worker
+
+__all__ = ["LEAVING", "Isolate", "program"]
+
+LEAVING = 1.0
+"""Seconds that an idle isolate has to end in once its wire is closed; it takes some milliseconds."""
+
+
+def program(serve: str, descriptor: int | None) -> str:
+    """Return what another interpreter is to run: a function of `child`, with the search path of this one.
+
+    Of that only text, as CPython itself looks at nothing else there: a `Path` is no literal.
+    """
+    entries: list[object] = [*sys.path]
+    path = [str(entry) for entry in entries if isinstance(entry, str)]
+    return (
+        f"import sys; sys.path[:] = {path!r}\n"
+        f"from hybridrt.isolates.child import {serve}; {serve}({descriptor})"
+    )
+
+
+def give_permit_back() -> None:
+    """Give back the permit of the calling worker: its call computes elsewhere from now on.
+
+    The sampler gives one to a call that packs and sends large arguments. It would notice some steps later
+    that the thread waits now, and until then no other call could send its arguments to a free isolate.
+    """
+    worker = current_worker()
+    if worker is not None and worker.permit != NONE:
+        exchange_permit(worker, NONE)
+
+
+class Isolate:
+    """Another interpreter. One thread at a time uses it; `kill` may come from any other.
+
+    Attributes:
+        cold: It has not run a call yet: what the first one takes has the start in it.
+        is_set_up: It has been prepared for calls.
+        setup: What prepares it; its calls are of those who have the same. None: what all have.
+        modules: Names of the modules whose functions it has run, or has been made ready for.
+    """
+
+    is_set_up = False
+    setup: object = None
+    modules: frozenset[str] = frozenset()
+
+    MEMORY = 0
+    """Bytes to reckon with for each."""
+
+    def __init__(self) -> None:
+        here, there = socket.socketpair()
+        self.wire = Wire(here, asks=True)
+        self.cold = True
+        try:
+            self._start(there)
+        except BaseException:
+            there.close()
+            here.close()
+            raise
+
+    def run(self, packed: Packed) -> Message:
+        """Run a call and wait for what comes of it.
+
+        Raises:
+            WorkerLostError: The isolate ended, or has sent what is not the answer and is to be ended.
+        """
+        started = False
+        try:
+            self.wire.send(packed)
+            started = True
+            give_permit_back()
+            message = self.wire.receive()
+            while message.status == RECORDS and message.error is None:
+                handle_records(message.value)
+                message = self.wire.receive()
+        except OutOfStepError:
+            raise WorkerLostError(f"{self} has sent what is no answer to its call, and is ended") from None
+        except WireClosedError:
+            fate, code = self._fate()
+            raise WorkerLostError(fate, started=started, exitcode=code) from None
+        self.cold = False
+        return message
+
+    def ask_to_leave(self) -> None:
+        """Close the wire to the isolate, upon which it ends; does not wait."""
+        self.wire.end_sending()
+
+    def _start(self, there: socket.socket) -> None:
+        """Start what serves the other end, which belongs to it from now on."""
+        raise NotImplementedError
+
+    def is_alive(self) -> bool:
+        """Return True if it can take a call."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Release the caller of the call that runs, and stop the call if it can be stopped."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Wait for the end of an isolate that was asked to leave or killed."""
+        raise NotImplementedError
+
+    def forget(self) -> None:
+        """Leave it to the process that has forked this one."""
+        self.wire.close()
+
+    def _fate(self) -> tuple[str, int | None]:
+        """Say what became of an isolate whose wire broke, and its exit code if it had one."""
+        raise NotImplementedError

@@ -1,0 +1,162 @@
+"""Completions in batches: one wake-up of the loop per turn, not one per call.
+
+Workers append ended calls to their loop's completion queue; the first of them since the last turn wakes the
+loop, which then settles all that have gathered. Why no wake-up is lost, worker W, loop L:
+
+    1. W appends its call.
+    2. W reads `scheduled`. True: another wake-up is on its way, done. False: W sets it, and wakes.
+    a. L sets `scheduled` to False.
+    b. L settles everything in the queue.
+
+    If W reads True in 2, L has not done a yet, so b comes after 1 and takes W's call with it. If two
+    workers both read False, L is woken twice and finds nothing the second time.
+
+Under the GIL each wake-up interrupts a call that computes. So while calls queue before they start, and end
+in quick succession, the loop gathers what ends, as network cards do under load (interrupt coalescing): it
+looks by itself after a pause, and no worker wakes it until then, but for a call that took so little time that
+this would be felt. The pause is a part of the time that calls queue, so the queue keeps the workers busy
+meanwhile.
+
+    c. L arms its timer, sets `gathers`, and then `scheduled`.
+    3. W, which read True in 2, reads `gathers`. True, and its call cannot wait: W clears it, and wakes.
+
+    W's call is settled at the latest when the timer fires: if W read what L had set in c, that is still to
+    come, and if it read what another worker had set, that one wakes. A wake-up takes the timer back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from typing import Any
+
+from hybridrt.loop.executor_frames import make_recognisable
+from hybridrt.pool.state import DONE, Call
+from hybridrt.pool.uninterrupted import uninterrupted
+
+__all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "CompletionQueue", "completions_of", "forget_closed"]
+
+logger = logging.getLogger("hybridrt")
+
+CROWD = 4
+"""Pauses for which calls queue on average, so that the queue outlasts one. And pauses since it was submitted
+from which a call can be gathered, which makes it a quarter longer at most."""
+PAUSE_MIN_MS, PAUSE_MAX_MS = 2, 10
+"""For how long the loop gathers ended calls: at least so that a good part of its turns are saved, at most two
+of the interpreter's own switch intervals. Whole numbers, because loops round their timers up to them. The
+least is not tuned."""
+
+
+class CompletionQueue:
+    """Where ended calls wait for one loop to settle them.
+
+    Args:
+        loop: The loop.
+    """
+
+    __slots__ = (
+        "_done",
+        "_gathers",
+        "_patience_ns",
+        "_scheduled",
+        "_settle",
+        "_settled_at",
+        "_timer",
+        "abandon_on_cancel",
+        "loop",
+        "recognisable",
+    )  # fmt: skip
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.recognisable = make_recognisable(loop)
+        """Its `run_in_executor` can be told by its frame."""
+        self.abandon_on_cancel = False
+        """What cancelling does to a running call whose function does not say."""
+        self._done: deque[Call] = deque()
+        self._scheduled = self._gathers = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._settled_at = 0.0
+        self._patience_ns = 0
+        self._settle = self.settle_all
+
+    @uninterrupted
+    def put(self, call: Call) -> None:
+        """Hand over an ended call, from any thread."""
+        self._done.append(call)
+        if not self._scheduled:
+            self._scheduled = True
+            self._wake()
+        elif self._gathers and call.age_ns() < self._patience_ns:
+            self._gathers = False
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self.loop.call_soon_threadsafe(self._settle)
+        except RuntimeError:  # the loop is closed: no task can wait any more
+            logger.debug("a call ended after its event loop was closed")
+
+    @uninterrupted
+    def settle_all(self) -> None:
+        """Settle what has ended; on the loop."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+        self._gathers = self._scheduled = False
+        done, started, queued_ns = self._done, 0, 0
+        try:
+            for _ in range(len(done)):
+                call = done[0]
+                if call.state == DONE:
+                    started += 1
+                    queued_ns += call.started_ns - call.queued_ns
+                call.settle()
+                done.popleft()  # not before: settled twice is settled, and not at all would be waited for
+        except BaseException as error:
+            if isinstance(error, Exception):  # not Ctrl-C: the call would raise it again and again
+                done.popleft()
+            self._scheduled = True
+            self._wake()
+            raise
+        before, self._settled_at = self._settled_at, self.loop.time()
+        pause_ms = min(PAUSE_MAX_MS, queued_ns // (started * CROWD * 1_000_000)) if started else 0
+        if pause_ms >= PAUSE_MIN_MS and (timer is not None or self._settled_at - before < pause_ms / 1e3):
+            self._patience_ns = CROWD * pause_ms * 1_000_000
+            self._timer = self.loop.call_later(pause_ms / 1e3, self._settle)
+            self._gathers = True
+            self._scheduled = True
+
+
+class _Here(threading.local):
+    completions: CompletionQueue | None = None
+
+
+_here = _Here()
+_queues: dict[asyncio.AbstractEventLoop, CompletionQueue] = {}
+
+
+def completions_of(loop: asyncio.AbstractEventLoop) -> CompletionQueue:
+    """Return the completion queue of a loop."""
+    completions = _queues.get(loop)
+    if completions is None:
+        forget_closed(_queues)
+        completions = _queues[loop] = CompletionQueue(loop)
+    return completions
+
+
+def forget_closed(table: dict[asyncio.AbstractEventLoop, Any]) -> None:
+    """Drop what belongs to closed loops. Weak keys would not do: the values refer to their loops."""
+    for loop in list(table):
+        if loop.is_closed():
+            table.pop(loop, None)
+
+
+def current_completions(loop: asyncio.AbstractEventLoop) -> CompletionQueue:
+    """Return the completion queue of the loop that runs in this thread; faster than `completions_of`."""
+    completions = _here.completions
+    if completions is None or completions.loop is not loop:
+        completions = _here.completions = completions_of(loop)
+    return completions

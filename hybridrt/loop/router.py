@@ -1,0 +1,474 @@
+"""Where each call of one function runs: the figures, the choice made of them, and the run on the loop.
+
+One `Router` belongs to one function, whatever loops and executors its calls come from. Calls that ran in a
+worker or an isolate are booked under its lock, in their thread. A call on the loop books itself without it:
+the counts of two loops may lose one another, and no choice depends on them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from hybridrt.control.placement import Choice, Evidence, Machine, Prices, decide, wants_isolate
+from hybridrt.errors import NotPortableError
+from hybridrt.loop.first_calls import FirstCalls
+from hybridrt.loop.inline import HANDLING_NS, TURN_NS
+from hybridrt.loop.remembering import SPOTS_MAX, spot_record, standing_of
+from hybridrt.measure.gil import switch_interval_ns
+from hybridrt.observe.function_name import identify
+from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
+from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
+from hybridrt.pool.lock import without_convoy
+from hybridrt.remembered import Record, Remembered, remembered
+from hybridrt.values import GilClass, Kind
+
+if TYPE_CHECKING:
+    from hybridrt.isolates.round_trip import RoundTrip
+    from hybridrt.loop.binding import LoopBinding
+    from hybridrt.observe.functions import Profile
+
+__all__ = ["NotInline", "Router", "SizeClass", "keep_all"]
+
+
+class NotInline:
+    """What `run_inline` returns of a call that it did not run.
+
+    Attributes:
+        room_ns: The room that the call needs in a later turn of the loop; 0: it may not run there.
+    """
+
+    __slots__ = ("room_ns",)
+
+    def __init__(self, room_ns: int = 0) -> None:
+        self.room_ns = room_ns
+
+
+_NOT_INLINE: Any = NotInline()
+_SIZE_CLASSES_MAX = 256
+"""Sizes told apart; numbers of any magnitude could make more."""
+_WIDTH = 24
+_BITS = (1 << _WIDTH) - 1
+"""Room for the bits of the largest number in the key of a class; a number of two megabytes fits."""
+_OFTEN = 8
+"""The first calls of a size are all judged, then one in so many."""
+_routers: WeakSet[Router] = WeakSet()
+
+
+class SizeClass(Figures):
+    """What is known about inputs of one size, and where they run.
+
+    Attributes:
+        carried_cold: Calls for which an isolate was started; their times tell nothing.
+        later: What tells of one that may run on the loop, but not in this turn.
+        choice: Where they run, and why.
+        judged_at: Calls measured or carried when that was decided last.
+        retried_at: `choice.again_at` of the last time when the other place was tried again.
+    """
+
+    __slots__ = ("carried_cold", "choice", "judged_at", "key", "later", "retried_at")
+
+    def __init__(self, key: int, choice: Choice) -> None:
+        super().__init__()
+        self.key = key
+        self.choice = choice
+        self.later = NotInline()
+        self.judged_at = self.retried_at = 0
+        self.carried_cold = 0
+
+    @property
+    def size_max(self) -> int | None:
+        """The largest size of the class; None where sizes cannot be told."""
+        return None if self.key == UNSIZED else (1 << (self.key & 255)) - 1
+
+    @property
+    def number_max(self) -> int | None:
+        """The largest number of the class."""
+        return None if self.key == UNSIZED else (1 << (self.key >> 8 & _BITS)) - 1
+
+
+class Router:
+    """Places the calls of one function.
+
+    Args:
+        fn: The function.
+        forced: Where all its calls run; None chooses.
+        on_loop: Calls may run on the loop.
+
+    Attributes:
+        first: Who may run while nothing is known.
+        wants_isolates: Calls will run in isolates soon, as far as is known, and none was started ahead yet.
+        warming: Isolates are being started for them.
+        warmed: That has begun.
+    """
+
+    def __init__(self, fn: Callable[..., Any], *, forced: Placement | None, on_loop: bool) -> None:
+        self.fn = fn
+        self.forced = forced
+        self.on_loop = on_loop
+        self.not_portable: str | None = None
+        self.first = FirstCalls()
+        self.wants_isolates = self.warming = self.warmed = False
+        self.overruns = Overruns()
+        self._lock = Lock()
+        _routers.add(self)
+        self._told: object = None
+        """Where it was noted last for the statistics."""
+        self._size_classes: dict[int, SizeClass] = {}
+        self._inline: dict[int, SizeClass] = {}
+        """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
+        self._largest = -1
+        self.restore(remembered)
+
+    # ------------------------------------------------------------------ on the loop
+
+    def run_inline(
+        self,
+        loop_binding: LoopBinding,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        charge_ns: int = HANDLING_NS,
+    ) -> Any:
+        """Run a call here if it may, or return an `NotInline`.
+
+        Args:
+            loop_binding: Of the running loop.
+            args: Positional arguments.
+            kwargs: Keyword arguments.
+            charge_ns: What it takes of the turn beside itself; where it has waited for room in this turn,
+                less by that.
+        """
+        turn, one = loop_binding.turn, len(args) == 1 and not kwargs
+        if self._told is not loop_binding.placed:
+            self._tell(loop_binding)
+        if self.forced is None:
+            if one and type(args[0]) in SIZED:  # the common case of `measure`
+                size = len(args[0])
+                size_class = self._inline.get(size.bit_length())
+            else:
+                sizes = measure(args, kwargs)
+                if sizes is None:
+                    return _NOT_INLINE
+                size = sizes[0]
+                size_class = self._inline.get(_key(*sizes))
+            if size_class is None or size > self._largest:
+                return _NOT_INLINE
+            if turn.spent_ns >= TURN_NS and charge_ns == HANDLING_NS:
+                return size_class.later
+        elif self.forced == "inline":
+            size_class = self.size_class(None)
+        else:
+            return _NOT_INLINE
+        fn = self.fn if not loop_binding.watched else self._watched(loop_binding)
+        wall = loop_binding.wall_ns
+        start = wall()
+        if start > turn.mark_until_ns:
+            turn.mark(start, loop_binding.cpu_ns())
+        try:
+            if one:  # unpacking costs more
+                return copy_context().run(fn, args[0])
+            return copy_context().run(fn, *args, **kwargs)
+        finally:
+            took = wall() - start
+            size_class.inline_calls += 1
+            size_class.inline_wall_ns += took
+            spent = turn.spent_ns = turn.spent_ns + took + charge_ns
+            if spent >= turn.notice_ns:
+                turn.notice()
+            if took > INLINE_MAX_NS:
+                computed = loop_binding.cpu_ns() - turn.marked_cpu_ns - (start - turn.marked_ns)
+                self._took_long(took, computed, turn.waits())
+                turn.mark_until_ns = 0  # the next is to be known exactly
+
+    def _watched(self, loop_binding: LoopBinding) -> Callable[..., Any]:
+        """Return the function so that a call of it here and now has its events."""
+        pool = loop_binding.pool
+        return pool.hooks.inline(self.fn, pool.profiles.of(self.fn).name, pool.budget.clock)
+
+    def _tell(self, loop_binding: LoopBinding) -> None:
+        """Be seen in the statistics of a pool."""
+        profile = loop_binding.pool.profiles.of(self.fn)
+        self._told = loop_binding.placed
+        loop_binding.placed[profile.name] = (profile, self)
+
+    def _took_long(self, wall_ns: int, cpu_ns: int, waits: int | None) -> None:
+        """Book an overrun, unless the call was only kept from the GIL or a core."""
+        with without_convoy(self._lock):
+            calls = sum(size_class.inline_calls for size_class in self._size_classes.values())
+            if self.overruns.is_one(wall_ns, cpu_ns, waits, switch_interval_ns(), calls):
+                self.overruns.note(wall_ns, calls, pauses=self.forced is None)
+                self._admit()
+
+    # ------------------------------------------------------------------ elsewhere
+
+    def size_class(self, size: Size) -> SizeClass:
+        """Return what is known about inputs of a size."""
+        key = UNSIZED if size is None else _key(*size)
+        size_class = self._size_classes.get(key)
+        if size_class is None:
+            with without_convoy(self._lock):
+                key = UNSIZED if len(self._size_classes) >= _SIZE_CLASSES_MAX else key
+                size_class = self._size_classes.setdefault(key, SizeClass(key, self._first_choice()))
+        return size_class
+
+    def _first_choice(self) -> Choice:
+        if self.forced is None:
+            return Choice()
+        return Choice(where=self.forced, reason=PlacementReason.FORCED)
+
+    def is_decided(self, size_class: SizeClass) -> bool:
+        """Return True if it is known where calls of a size run, and they can run there now."""
+        reason = size_class.choice.reason
+        return reason is not PlacementReason.LEARNING and not (
+            self.warming and reason is PlacementReason.TRIAL
+        )
+
+    def choose(self, size_class: SizeClass) -> Placement:
+        """Return where a call runs that does not run on the loop: "thread" or "isolate"."""
+        choice = size_class.choice
+        if self.overruns.left:
+            with without_convoy(self._lock):
+                self.overruns.left = max(0, self.overruns.left - 1)
+                self._admit()
+        where: Placement = "isolate" if choice.where == "isolate" else "thread"
+        if self.warming and choice.reason is PlacementReason.TRIAL:
+            return "thread"
+        if (
+            self.forced is not None
+            or size_class.calls < choice.again_at
+            or size_class.retried_at == choice.again_at
+        ):
+            return where
+        size_class.retried_at = choice.again_at
+        if where == "isolate":
+            return "thread"
+        return "isolate" if choice.reason is PlacementReason.CARRYING and size_class.carried else "thread"
+
+    def work(
+        self,
+        size_class: SizeClass,
+        size: Size,
+        loop_binding: LoopBinding,
+        profile: Profile,
+        /,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """Run a call in a worker thread, and measure it."""
+        cpu, wall = loop_binding.cpu_ns, loop_binding.wall_ns
+        cpu_start, start = cpu(), wall()
+        try:
+            return self.fn(*args, **kwargs)
+        finally:
+            took, computed = wall() - start, cpu() - cpu_start
+            with without_convoy(self._lock):
+                size_class.worked(took, computed)
+                if size is not None:
+                    self._largest = max(self._largest, size[0])
+                self._judge(size_class, size, loop_binding, profile)
+                size_class.later = NotInline(size_class.longest_ns + HANDLING_NS)
+
+    def crossed(
+        self,
+        size_class: SizeClass,
+        size: Size,
+        loop_binding: LoopBinding,
+        profile: Profile,
+        round_trip: RoundTrip,
+    ) -> None:
+        """Take in what it cost to carry a call to an isolate and back."""
+        with without_convoy(self._lock):
+            if round_trip.cold:
+                size_class.carried_cold += 1
+                return
+            size_class.crossed(
+                carry_ns=round_trip.host_cpu_ns,
+                child_cpu_ns=round_trip.child_cpu_ns,
+                hop_ns=max(0, round_trip.wall_ns - round_trip.child_wall_ns),
+            )
+            self._judge(size_class, size, loop_binding, profile)
+
+    def stay(self, error: NotPortableError) -> None:
+        """Carry no more calls: one could not be."""
+        with without_convoy(self._lock):
+            self.not_portable = str(error)
+            for size_class in self._size_classes.values():
+                if size_class.choice.where == "isolate":
+                    reason = PlacementReason.NOT_PORTABLE
+                    size_class.choice = replace(size_class.choice, where="thread", reason=reason)
+
+    def _judge(self, size_class: SizeClass, size: Size, loop_binding: LoopBinding, profile: Profile) -> None:
+        """Choose anew for a size; the lock is held."""
+        seen = size_class.measured + size_class.carried
+        learning = size_class.choice.reason is PlacementReason.LEARNING
+        if self.forced is not None or (not learning and _OFTEN < seen < size_class.judged_at + _OFTEN):
+            return
+        size_class.judged_at = seen
+        budget = loop_binding.pool.budget
+        machine = Machine(cores=budget.cores, gil=budget.gil)
+        evidence = self._evidence(size_class, size, profile)
+        size_class.choice = decide(size_class.choice, evidence, machine)
+        if machine.gil and not self.warmed and wants_isolate(size_class.choice, evidence):
+            self.wants_isolates = True
+        self._admit()
+
+    def _admit(self) -> None:
+        """Let calls run on the loop by what was decided last; the lock is held."""
+        size_classes = () if self.overruns.left else self._size_classes.values()
+        self._inline = {
+            size_class.key: size_class for size_class in size_classes if size_class.choice.where == "inline"
+        }
+
+    def _evidence(self, size_class: SizeClass, size: Size, profile: Profile) -> Evidence:
+        waits = profile.kind is Kind.WAITING
+        gil = profile.gil.name(waits=waits)
+        away = size_class.choice.where == "isolate" and size_class.carried
+        return Evidence(
+            calls=size_class.calls,
+            measured=size_class.measured,
+            cpu_ns=size_class.child_cpu_ns if away else size_class.cpu_ns,
+            wait_ns=profile.wait_mean_ns if waits else 0,
+            blocked_ns=size_class.blocked_ns,
+            longest_ns=size_class.longest_ns,
+            small=self.on_loop and size_class.key != UNSIZED,
+            portable=self.not_portable is None,
+            classed=gil in (GilClass.HOLDS, GilClass.COOPERATES),
+            holds=gil is GilClass.HOLDS,
+            parallel=profile.leaves_gil,
+            waits=waits,
+            crowd=self.first.held > 0,
+            size=0 if size is None else size[0],
+            carried=size_class.carried,
+            carry_ns=size_class.carry_ns,
+            child_cpu_ns=size_class.child_cpu_ns,
+            hop_ns=size_class.hop_ns,
+        )
+
+    # ------------------------------------------------------------------ kept
+
+    def keep(self, kept: Remembered) -> None:
+        """Note what is known in what outlives the process."""
+        if self.forced is not None:
+            return
+        with without_convoy(self._lock):
+            size_classes = sorted(self._size_classes.values(), key=lambda size_class: -size_class.calls)[
+                :SPOTS_MAX
+            ]
+            records = [
+                spot_record(size_class.key, size_class, size_class.choice) for size_class in size_classes
+            ]
+            largest = self._largest
+        known = [record for record in records if record is not None]
+        if known:
+            key, name, _ = identify(self.fn)
+            kept.add(name, key, _part(on_loop=self.on_loop), {"largest": largest, "sizes": known})
+
+    def restore(self, kept: Remembered) -> None:
+        """Begin with what was known before."""
+        if self.forced is not None or kept.is_empty:
+            return
+        key, name, _ = identify(self.fn)
+        record = kept.of(name, key).get(_part(on_loop=self.on_loop))
+        if record is None:
+            return
+        try:
+            size_classes = [self._restored(one) for one in record["sizes"][:SPOTS_MAX]]
+            self._largest = int(record["largest"])
+        except (KeyError, TypeError, ValueError) as error:
+            kept.warn(name, error)
+            return
+        self._size_classes.update((size_class.key, size_class) for size_class in size_classes)
+        self._admit()
+
+    @staticmethod
+    def _restored(record: Record) -> SizeClass:
+        size_class = SizeClass(int(record["key"]), Choice())
+        size_class.restore(record)
+        size_class.choice = standing_of(record, size_class.calls)
+        size_class.judged_at = size_class.measured + size_class.carried
+        size_class.later = NotInline(size_class.longest_ns + HANDLING_NS)
+        return size_class
+
+    # ------------------------------------------------------------------ told
+
+    @property
+    def inline_ns(self) -> int:
+        """Return for how long calls on the loop have kept it, in sum."""
+        return sum(size_class.inline_wall_ns for size_class in tuple(self._size_classes.values()))
+
+    def statistics(self) -> PlacementStatistics:
+        """Return the public view."""
+        with without_convoy(self._lock):  # a loop may wait for it, so nothing is built here
+            size_classes = [
+                (size_class, size_class.calls, size_class.choice, size_class.carried > 0)
+                for size_class in self._size_classes.values()
+            ]
+            inline_calls = sum(size_class.inline_calls for size_class, *_ in size_classes)
+            inline_wall_ns = sum(size_class.inline_wall_ns for size_class, *_ in size_classes)
+            isolate_calls = sum(
+                size_class.carried + size_class.carried_cold for size_class, *_ in size_classes
+            )
+            overruns, longest_ns, left = self.overruns.count, self.overruns.longest_ns, self.overruns.left
+        size_classes.sort(key=lambda row: -row[1])
+        return PlacementStatistics(
+            inline_calls=inline_calls,
+            inline_wall=inline_wall_ns / 1e9,
+            overruns=overruns,
+            longest_overrun=longest_ns / 1e9,
+            paused=left,
+            isolate_calls=isolate_calls,
+            not_portable=self.not_portable,
+            sizes=tuple(_size(*row, paused=left > 0) for row in size_classes),
+            held=self.first.held,
+        )
+
+
+def _size(size_class: SizeClass, calls: int, choice: Choice, tried: bool, *, paused: bool) -> SizePlacement:
+    is_away = paused and choice.where == "inline"
+    return SizePlacement(
+        size_max=size_class.size_max,
+        number_max=size_class.number_max,
+        where="thread" if is_away else choice.where,
+        reason=PlacementReason.OVERRUN if is_away else choice.reason,
+        calls=calls,
+        tried=tried,
+        **_in_seconds(choice.prices),
+    )
+
+
+def keep_all(kept: Remembered) -> None:
+    """Note what is known about all functions."""
+    for router in list(_routers):
+        router.keep(kept)
+
+
+def _part(*, on_loop: bool) -> str:
+    """Return under which name it is kept: with other options other places are chosen."""
+    return "placement" if on_loop else "placement_off_loop"
+
+
+def _key(size: int, largest: int, together: int) -> int:
+    """Return what inputs of one class have in common: the bits of length, largest number and all numbers."""
+    return (together << _WIDTH | largest) << 8 | size.bit_length()
+
+
+def _in_seconds(prices: Prices) -> dict[str, float | None]:
+    places = {"inline": prices.inline, "thread": prices.thread, "isolate": prices.isolate}
+    return {name: None if price is None else price / 1e9 for name, price in places.items()}
+
+
+def _start_clean() -> None:
+    """Free all locks in a forked child, where those who hold them are not."""
+    for router in list(_routers):
+        router._lock = Lock()
+        router.first = FirstCalls()
+        router.wants_isolates = router.warming = router.warmed = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_clean)

@@ -1,0 +1,200 @@
+"""What the governor does to a pool: permits of running calls, overdrafts, windows.
+
+The rules of the lock are those of `scheduler`. Each function returns workers to be started without the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+from itertools import islice
+
+from hybridrt.errors import IsolateStartError
+from hybridrt.observe.functions import Profile
+from hybridrt.pool.limiters import WatchedLimiter
+from hybridrt.pool.lock import without_convoy
+from hybridrt.pool.roster import dismiss_idle, has_capacity
+from hybridrt.pool.run_queue import Standstill
+from hybridrt.pool.scheduler import (
+    acquire_limiters_locked,
+    assign_locked,
+    dispatch_after_locked,
+    dispatch_locked,
+    left_queue_locked,
+    release_limiters_locked,
+    requeue_locked,
+)
+from hybridrt.pool.shutdown import unclaimed
+from hybridrt.pool.state import CANCELLED, NO_WORKERS, Call, Pool, Worker
+
+__all__ = [
+    "LENGTHY_NS",
+    "OVERDRAFT_NS",
+    "change_permit_locked",
+    "close_window_locked",
+    "dispatch_stranded_locked",
+    "exchange_permit",
+    "no_isolate_free",
+    "overdraw_locked",
+    "reclaim_batch_locked",
+    "relieve_limiter_locked",
+]
+
+OVERDRAFT_NS = 350_000_000
+"""Time for which no call has started from a lane until its first one does so anyway. The governor looks at
+its steps only, which are up to 75 ms apart and wait for the GIL, as the start of a thread does: with all that
+it is within half a second. Not measured."""
+LENGTHY_NS = 500_000_000
+"""Usual time of a call from which it is given more: nearly four times that, with the sleep four times."""
+_ALIKE, _DOUBLINGS = 2, 5
+"""Computing calls of a function from which each one more doubles the patience of the next, and how often at
+most: a crowd of a function that is not known yet must not share the GIL among all its calls. Not measured."""
+_LOOK_AHEAD = 1000
+"""Calls of a lane among which one may go ahead of its first. Not measured."""
+
+
+def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
+    """Exchange the permit of a worker's assignment, and start what that allows."""
+    if not worker.serving or worker.permit == permit:
+        return []
+    pool = worker.pool
+    pool.budget.permits.exchange(worker.permit, permit)
+    worker.permit = permit
+    to_start = dispatch_locked(pool)
+    for waiting_for_permit in tuple(pool.budget.waiting_for_permit):
+        to_start += dispatch_locked(waiting_for_permit)
+    if pool.budget.permits.left:
+        pool.budget.permits.hand_on()
+    return to_start
+
+
+def exchange_permit(worker: Worker, permit: int) -> int:
+    """Exchange the permit of a worker's assignment and return the old one; never waits."""
+    with without_convoy(worker.pool.lock):
+        old = worker.permit
+        to_start = change_permit_locked(worker, permit)
+    worker.pool.start(to_start)
+    return old
+
+
+def overdraw_locked(pool: Pool, now_ns: int, before_ns: int) -> list[Worker]:
+    """Start a call of each lane from which none has started for too long.
+
+    The oldest whose patience is at its end goes, so that a crowd of one function, whose patience grows, does
+    not keep the others from it.
+
+    Args:
+        pool: The pool.
+        now_ns: The time.
+        before_ns: The governor's last step, when this was done before.
+    """
+    to_start: list[Worker] = []
+    before = pool.tally.overdrafts
+    for still in pool.admission.standing_still(now_ns, before_ns):
+        paused = now_ns - max(still.since_ns, still.beyond_ns) < OVERDRAFT_NS
+        call = None if paused or not _has_thread_locked(pool) else _overdue(pool, still, now_ns)
+        if call is not None:
+            pool.admission.start_beyond(still, call, now_ns)
+            left_queue_locked(pool, 1)
+            pool.tally.overdrafts += 1
+            to_start += assign_locked(pool, call)
+    return to_start + dispatch_locked(pool) if pool.tally.overdrafts != before else to_start
+
+
+def relieve_limiter_locked(
+    limiter: WatchedLimiter[Call], now_ns: int, before_ns: int
+) -> tuple[list[Worker], list[Call]]:
+    """Do the same at a limiter: let one call in beyond its limit, and take out those that can run elsewhere.
+
+    Returns:
+        Workers to be started, and the calls that were taken out, to be refused; both without the lock.
+    """
+    still_ns = limiter.still_for_ns(now_ns, before_ns)
+    if still_ns < OVERDRAFT_NS:
+        return [], []
+    limiter.stands_still = True
+    spilled = [
+        call for call in limiter.waiting if call.spills and still_ns >= _patience_ns(call.pool, call.profile)
+    ]
+    to_start = [worker for call in spilled for worker in _take_back_locked(limiter, call)]
+    first = next(iter(limiter.waiting), None)
+    if (
+        first is not None
+        and limiter.active < limiter.most
+        and still_ns >= _patience_ns(first.pool, first.profile)
+    ):
+        pool = limiter.let_in_beyond().pool
+        first.limiters_passed += 1
+        del pool.at_limiters[first]
+        pool.tally.overdrafts += 1
+        acquire_limiters_locked(pool, first)
+        to_start += dispatch_locked(pool)
+    return to_start, spilled
+
+
+def no_isolate_free() -> IsolateStartError:
+    """Return the error of a call that is to run elsewhere, because no isolate has come free for too long."""
+    return IsolateStartError(errno.EAGAIN, "no isolate has come free, so the call has not begun")
+
+
+def _take_back_locked(limiter: WatchedLimiter[Call], call: Call) -> list[Worker]:
+    """Take a call out of a limiter's line, as if it had never been submitted."""
+    pool = call.pool
+    del limiter.waiting[call], pool.at_limiters[call]
+    call.place, call.state = None, CANCELLED
+    pool.tally.submitted -= 1
+    left_queue_locked(pool, 1)
+    return dispatch_after_locked(pool, release_limiters_locked(pool, call))
+
+
+def _has_thread_locked(pool: Pool) -> bool:
+    """Return True if a pool has a thread for a call beyond its limits."""
+    return pool.busy < pool.limits.highest and has_capacity(pool, pool.resolving)
+
+
+def _overdue(pool: Pool, still: Standstill[Call], now_ns: int) -> Call | None:
+    """Return the oldest call of a lane that has waited for as long as it has to."""
+    impatient_ns: dict[Profile, int] = {}
+    for call in islice(still.calls, _LOOK_AHEAD):
+        profile = call.profile
+        patience_ns = impatient_ns.get(profile)
+        if patience_ns is None:
+            patience_ns = impatient_ns[profile] = _patience_ns(pool, profile)
+        if now_ns - max(still.since_ns, call.queued_ns) >= patience_ns:
+            return call
+    return None
+
+
+def _patience_ns(pool: Pool, profile: Profile) -> int:
+    """Return for how long a lane stands still until a call of the function starts beyond the limits."""
+    usual_ns = profile.usual_ns
+    patience_ns = OVERDRAFT_NS if usual_ns < LENGTHY_NS else 15 * usual_ns // 4
+    running = [worker.call for worker in pool.roster.workers if worker.permit]  # they end without the lock
+    alike = sum(call is not None and call.profile is profile for call in running)
+    return patience_ns << min(_DOUBLINGS, max(0, alike - _ALIKE))
+
+
+def reclaim_batch_locked(worker: Worker) -> list[Worker]:
+    """Put the rest of a batch back to the front of its lane: the call before it takes long."""
+    pool, calls = worker.pool, [*unclaimed(worker)]
+    for call in reversed(calls):
+        pool.queued += 1
+        requeue_locked(pool, call, first=True)
+    return dispatch_locked(pool) if calls else []
+
+
+def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
+    """Let the policy decide if a window is over, and start what a new size allows."""
+    if not pool.sizing.close_window(pool, now_ns):
+        return []
+    pool.roster.ceiling = pool.admission.threads_for(pool.sizing.state.workers, pool.limits.highest)
+    if len(pool.roster.workers) > pool.roster.ceiling:
+        dismiss_idle(pool)
+    return dispatch_locked(pool)
+
+
+def dispatch_stranded_locked(pool: Pool) -> list[Worker]:
+    """Start what may start where nothing runs that would do so at its end.
+
+    That is nothing, as a rule. But a worker that lacks memory may have died in the middle of a dispatch.
+    """
+    return dispatch_locked(pool) if pool.queued and not (pool.busy or pool.resolving) else NO_WORKERS

@@ -1,0 +1,115 @@
+"""The governor keeps to its share of a core by longer naps, and not where a call would wait for it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hybridrt.governor.cpu_budget import CREDIT_NS, SHARE, CpuBudget
+from hybridrt.governor.governor import LATE_NS, QUIET_NS, SPARE_NS
+from hybridrt.observe.functions import SETTLED
+from hybridrt.values import Kind
+
+from .support import MS, Stage, named
+
+steps = st.lists(st.tuples(st.integers(0, 5_000_000), st.integers(0, 100_000_000)), max_size=60)
+
+
+@given(steps)
+def test_who_sleeps_as_long_as_told_keeps_to_the_share(steps: list[tuple[int, int]]) -> None:
+    cpu_budget, now, used = CpuBudget(), 1_000_000_000, 0
+    cpu_budget.book(now, used)
+    for cost, wanted in steps:
+        now, used = now + cost, used + cost
+        cpu_budget.book(now, used)
+        now += max(wanted, cpu_budget.least_sleep_ns)
+        assert used <= CREDIT_NS + SHARE * (now - 1_000_000_000) + 1_000
+
+
+def test_a_short_burst_of_steps_is_free() -> None:
+    cpu_budget = CpuBudget(share=0.01, credit_ns=1_000_000)
+    cpu_budget.book(1_000_000_000, 0)
+    cpu_budget.book(1_000_000_000, 900_000)
+    assert cpu_budget.least_sleep_ns == 0
+    cpu_budget.book(1_000_000_000, 1_100_000)
+    assert cpu_budget.least_sleep_ns == pytest.approx(10_000_000, rel=0.01)
+
+
+def test_no_more_is_saved_up_than_the_credit() -> None:
+    cpu_budget = CpuBudget(share=0.01, credit_ns=1_000_000)
+    cpu_budget.book(3_600_000_000_000, 0)
+    cpu_budget.book(3_600_000_000_000, 2_000_000)
+    assert cpu_budget.least_sleep_ns == pytest.approx(100_000_000)
+
+
+def test_what_the_share_allows_is_not_owed() -> None:
+    cpu_budget = CpuBudget(share=0.01, credit_ns=0)
+    cpu_budget.book(1_000_000_000, 0)
+    cpu_budget.book(2_000_000_000, 10_000_000)
+    assert cpu_budget.least_sleep_ns == 0
+    cpu_budget.book(3_000_000_000, 30_000_000)
+    assert cpu_budget.least_sleep_ns == pytest.approx(1_000_000_000)
+
+
+def test_another_thread_begins_anew() -> None:
+    cpu_budget = CpuBudget(share=0.01, credit_ns=0)
+    cpu_budget.book(1_000_000_000, 5_000_000)
+    before = cpu_budget.least_sleep_ns
+    cpu_budget.book(1_000_000_000, 1_000)
+    assert cpu_budget.least_sleep_ns == before
+
+
+# ---------------------------------------------------------------------- the governor's naps
+
+
+def overspent(stage: Stage) -> None:
+    """Let the governor have used a second more than it may."""
+    governor = stage.budget.governor
+    governor._cpu_budget.book(stage.clock.now_ns, CREDIT_NS + 1_000_000_000)
+
+
+def test_a_governor_that_has_overspent_sleeps_longer_beside_waiting_calls(stage: Stage) -> None:
+    stage.push(stage.learn(Kind.WAITING))
+    overspent(stage)
+    assert stage.budget.governor.turn() == QUIET_NS / 1e9
+    assert stage.budget.governor.sleeps_long
+
+
+def test_where_calls_are_queued_it_sleeps_less_long(stage: Stage) -> None:
+    stage.push_many(100, stage.learn(Kind.WAITING))
+    assert stage.pool.queued
+    overspent(stage)
+    assert stage.budget.governor.turn() == SPARE_NS / 1e9
+    assert stage.budget.governor.sleeps_long
+
+
+def test_while_a_call_lacks_a_permit_it_sleeps_longer_but_does_not_doze(stage: Stage) -> None:
+    fn = stage.learn(Kind.LONG)
+    profile = stage.pool.profiles.of(fn)
+    profile.settled = SETTLED
+    for _ in range(4):
+        profile.gil.saw_taken(100_000, 100_000)
+    stage.push_many(2, fn)
+    overspent(stage)
+    assert stage.budget.governor.turn() == LATE_NS / 1e9
+    assert not stage.budget.governor.sleeps_long
+
+
+def test_beside_a_computing_call_that_it_does_not_know_yet_neither(stage: Stage) -> None:
+    stage.push(named("unknown"))
+    overspent(stage)
+    assert stage.budget.governor.turn() == LATE_NS / 1e9
+
+
+def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
+    stage.push(stage.learn(Kind.WAITING))
+    overspent(stage)
+    governor = stage.budget.governor
+    governor.turn()
+    stage.push(stage.learn(Kind.LONG))
+    assert governor._wakeup.empty()
+    stage.push_many(3, stage.learn(Kind.LONG))
+    assert governor._wakeup.qsize() == 1  # one ring is enough
+    stage.clock.advance(MS)
+    assert governor.turn() == LATE_NS / 1e9
