@@ -195,7 +195,7 @@ class Offloaded(Generic[P, R]):
         return self._fn.__qualname__
 
     async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a call through a given loop's port."""
+        """Run a call through a given loop's binding."""
         args = self._head + args
         if self._router is None:
             return await self._run(self._make(loop_binding, args, kwargs))

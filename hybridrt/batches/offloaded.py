@@ -75,7 +75,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         return results[0]  # type: ignore[no-any-return]
 
     async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a call through a given loop's port."""
+        """Run a call through a given loop's binding."""
         if len(args) != 1 or kwargs:
             raise TypeError(
                 f"{self._name} is batched and takes one item, got {len(args)} arguments"

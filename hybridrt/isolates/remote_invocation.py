@@ -22,7 +22,7 @@ from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.isolates.setup import DEFAULT_SETUP, READY, Setup
 from hybridrt.isolates.wire import Message
 
-__all__ = ["RemoteInvocation", "WarmingCarrier", "isolate_pool_for", "refuse"]
+__all__ = ["RemoteInvocation", "WarmingInvocation", "isolate_pool_for", "refuse"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -253,7 +253,7 @@ class RemoteInvocation:
         return value
 
 
-class WarmingCarrier(RemoteInvocation):
+class WarmingInvocation(RemoteInvocation):
     """Makes one isolate ready for a function's calls: starts it, and imports the function's module there.
 
     It ends as a cancelled call does where no isolate needs it.

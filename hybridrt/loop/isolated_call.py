@@ -15,7 +15,7 @@ from hybridrt.isolates.frames import hide_own_frames
 from hybridrt.isolates.isolate_pool import IsolatePool, processes, used_by
 from hybridrt.isolates.profile import IsolateProfile
 from hybridrt.isolates.reference import find, refer
-from hybridrt.isolates.remote_invocation import RemoteInvocation, WarmingCarrier, isolate_pool_for
+from hybridrt.isolates.remote_invocation import RemoteInvocation, WarmingInvocation, isolate_pool_for
 from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.call import LoopCall
@@ -310,7 +310,7 @@ def calls_at_once(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: 
 
 
 def _warming_call(loop_binding: LoopBinding, isolate_route: IsolateRoute) -> IsolatedCall:
-    remote_invocation = WarmingCarrier(
+    remote_invocation = WarmingInvocation(
         isolate_route.reference, isolate_route.isolate_pool, None, loop_binding.setup
     )
     call = IsolatedCall(isolate_route, remote_invocation, loop_binding.loop)

@@ -121,6 +121,14 @@ async def test_workers_share_a_port_and_each_keeps_a_chain(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+async def test_killed_as_a_whole_it_leaves_a_record_of_every_answer(tmp_path: Path) -> None:
+    from .group_kills import kill_under_load  # which imports from here
+
+    async with hybridrt.Runtime(), upstream(well) as one:
+        assert await kill_under_load(tmp_path, write(tmp_path, one), seed=1, workers=2)
+
+
+@pytest.mark.slow
 def test_without_keys_it_does_not_start_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "gateway.toml").write_text('[[upstreams]]\nname = "u"\nurl = "http://127.0.0.1:1/v1"\n')
     with process(tmp_path / "gateway.toml") as started:
