@@ -41,7 +41,7 @@ _TOOL_NAME = "hybridrt"
 _STILL_NS = 20_000
 """CPU time up to which a thread has stood still since the governor judged it."""
 _PACKAGE = __name__.partition(".")[0] + "."
-_ISOLATES = _PACKAGE + "pool.isolates."
+_ISOLATES = _PACKAGE + "isolates."
 _IN_PYTHON = (FunctionType, MethodType)
 """Types of what has a frame of its own, and no event at its return."""
 

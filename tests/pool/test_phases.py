@@ -21,7 +21,7 @@ from hybridrt import AdaptiveThreadPoolExecutor, blocking
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.pool import phases
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
-from hybridrt.pool.site_events import SiteEvents
+from hybridrt.pool.site_events import SiteEvents, is_ours
 from hybridrt.pool.state import Pool
 from hybridrt.values import Kind, PhaseReason
 
@@ -361,3 +361,10 @@ def test_a_forked_child_knows_no_sites_and_can_learn_its_own() -> None:
     """
     done = subprocess.run([sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_wait_for_an_isolate_is_a_wait_and_other_frames_of_the_package_are_not() -> None:
+    for module in ("hybridrt.isolates.wire", "hybridrt.isolates.process", "json.decoder", "__main__"):
+        assert not is_ours(module)
+    for module in ("hybridrt.pool.worker", "hybridrt.executor.future", "hybridrt.offloaded"):
+        assert is_ours(module)
