@@ -46,7 +46,7 @@ class Idle(Isolate):
 def lending() -> Any:
     """Lend two isolates."""
     isolate_pool = IsolatePool(Idle, "idle ones", 2)
-    isolate_pool._gate = WatchedLimiter(2, "idle ones", most=2)
+    isolate_pool._limiter = WatchedLimiter(2, "idle ones", most=2)
     yield isolate_pool
     isolate_pool.close()
 
