@@ -8,8 +8,8 @@ Two jobs, both in `step`, which gets the time as an argument:
 - **Sizing**: it closes each pool's window when it is due, asks the policy, and notes the decision.
 
 It sleeps for 2 ms at first and longer when nothing changes, keeps to its share of a core by sleeping
-still longer (see `cpu_budget`), and parks when nothing runs. A pool that needs it rings. If it fails, or gets
-no thread, it says so and lifts the permits, so that every call still gets its thread, and tries again a
+still longer (see `cpu_budget`), and parks when nothing runs. A pool that needs it wakes it. If it fails, or
+gets no thread, it says so and lifts the permits, so that every call still gets its thread, and tries again a
 second later: with its first step that succeeds the permits are back.
 """
 
@@ -58,7 +58,7 @@ QUIET_NS = 100_000_000
 IDLE_STEPS = 20
 """Naps of that length without any call before it parks."""
 LONG_SLEEP_NS = 100_000_000
-"""The sleep while nothing runs but a size has still to come down; a ring ends it."""
+"""The sleep while nothing runs but a size has still to come down; `wake` ends it."""
 _LEAVE_AFTER = 5.0
 """Seconds a parked governor keeps its thread."""
 PROMPT_NS = 500_000
@@ -126,14 +126,14 @@ class Governor:
         start = False
         with without_convoy(self.budget.lock):
             if self.parked:
-                self._wakeup.put(None)  # first: it may lack memory, and then the next call rings
+                self._wakeup.put(None)  # first: it may lack memory, and then the next call wakes it
                 self.parked = False
                 start, self._alive = not self._alive, True
         if start:
             self._start()
 
     def wake_locked(self) -> None:
-        """End a doze: a call lacks a permit; the lock is held."""
+        """End a long sleep: a call lacks a permit; the lock is held."""
         if self.sleeps_long:
             self.sleeps_long = False
             self._wakeup.put(None)
@@ -141,11 +141,6 @@ class Governor:
     def look_soon_locked(self) -> None:
         """Look at the host at the next step."""
         self._host_due_ns = -_HOST_LATE_NS
-
-    def keep_looking(self) -> None:
-        """Look at the host now and then on behalf of calls that are not a pool's; without the lock."""
-        if self.parked and self.budget.clock.wall_ns() >= self._host_due_ns:
-            self.wake()
 
     def _start(self) -> None:
         try:
@@ -157,7 +152,7 @@ class Governor:
             self._retire()
 
     def stop(self) -> None:
-        """End the thread and wait for it; the next ring starts another. For tests."""
+        """End the thread and wait for it; the next `wake` starts another. For tests."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
@@ -181,7 +176,7 @@ class Governor:
                 self._fail(error)
 
     def _sleep(self, wait: float | None) -> bool:
-        """Sleep until it is time or the bell rings; return False when the thread is to end."""
+        """Sleep until it is time or it is woken; return False when the thread is to end."""
         try:
             self._wakeup.get(timeout=wait if wait is not None else _LEAVE_AFTER)
         except Empty:
@@ -258,7 +253,7 @@ class Governor:
         if nap is None or nap == LONG_SLEEP_NS:
             # 1. A submitter queues a call under the lock. 2. It looks at `parked` without it.
             # Parking under the lock, and only while nothing is active, leaves no gap: either the
-            # call is seen here, or the submitter sees the flag and rings.
+            # call is seen here, or the submitter sees the flag and wakes it.
             with without_convoy(self.budget.lock):
                 busy = any(pool.is_active() for pool in self.budget.pools)
                 self.parked = self.shield.armed and not busy
@@ -280,8 +275,8 @@ class Governor:
         least = self._cpu_budget.least_sleep_ns
         if least <= nap or self._finder.is_looking:
             return nap
-        # 1. A dispatch, with the lock, notes that its pool lacks a permit, and rings if we doze.
-        # 2. We doze, with the lock, only if no pool lacks one: either it is seen here, or it rings.
+        # 1. A dispatch, with the lock, notes that its pool lacks one, and wakes us if we sleep long.
+        # 2. We sleep long, with the lock, only if no pool lacks one: it is seen here, or wakes us.
         with without_convoy(self.budget.lock):
             self.sleeps_long = least > REST_NS and not (self._learns or self.budget.lacks_permit())
         most = LATE_NS if not self.sleeps_long else SPARE_NS if self._queued else QUIET_NS
@@ -352,7 +347,7 @@ class Governor:
             call.refuse(error)
         for worker in tick.holding:
             worker.release(quick=True)
-        for where in tick.choice:
+        for where in tick.unseen_waits:
             self._sites.learn(*where)
         self._finder.step(
             now_ns,

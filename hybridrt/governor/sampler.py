@@ -65,9 +65,9 @@ class Tick:
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
             the lock; filled in.
-        choice: Calls that waited where it could not be told from within, and had a permit that was taken
-            from them; with the CPU time of their threads; filled in.
-        plans: Of functions met in this step: the age for the first look, and whether to glance before it.
+        unseen_waits: Calls that waited where it could not be told from within, and had a permit that was
+            taken from them; with the CPU time of their threads; filled in.
+        plans: Of functions met in this step: the age for the first look, and whether to peek before it.
     """
 
     now: int
@@ -85,7 +85,7 @@ class Tick:
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
-    choice: list[tuple[Worker, Call, int | None]] = field(default_factory=list)
+    unseen_waits: list[tuple[Worker, Call, int | None]] = field(default_factory=list)
     plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -201,9 +201,9 @@ def _first_look(profile: Profile) -> int:
 
 
 def _peek_at(worker: Worker, call: Call, tick: Tick) -> bool:
-    """See whether a young call has computed ever since it started; return whether to glance again.
+    """See whether a young call has computed ever since it started; return whether to peek again.
 
-    Calls known to wait are glanced at again only while they compute: they are many.
+    Calls known to wait are peeked at again only while they compute: they are many.
     """
     profile = call.profile
     if not tick.slept or profile.wall_mean_ns < DETAILED_NS:
@@ -368,7 +368,7 @@ def _waits(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: lis
     call.classified_locked()
     if worker.permit != NONE:
         call.profile.misses += 2
-        tick.choice.append((worker, call, sample.cpu_ns))
+        tick.unseen_waits.append((worker, call, sample.cpu_ns))
     to_start += _act_locked(worker, call, NONE, known)
 
 

@@ -44,15 +44,11 @@ class Governing(Protocol):
         ...
 
     def wake_locked(self) -> None:
-        """End a doze: a call lacks a permit."""
+        """End a long sleep: a call lacks a permit."""
         ...
 
     def look_soon_locked(self) -> None:
         """Look at the host at the next step."""
-        ...
-
-    def keep_looking(self) -> None:
-        """Look at the host although no call is queued or runs."""
         ...
 
 
