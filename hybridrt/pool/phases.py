@@ -138,7 +138,7 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
     if pool.lock.locked():
         without_convoy(pool.lock)
     with pool.lock:
-        if not worker.serving:
+        if not worker.serving or worker.permit:  # the sampler may have given it one meanwhile
             return
         if permits.has_room_to_return(permit, share):
             permits.take(permit)

@@ -19,10 +19,14 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, blocking
 from hybridrt.executor.budget import GovernedBudget
+from hybridrt.observe.functions import Profile
 from hybridrt.pool import phases
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
+from hybridrt.pool.phases import enter, leave
+from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.site_events import SiteEvents, is_ours
 from hybridrt.pool.state import Pool
+from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind, PhaseReason
 
 from .racing import end, known, open_pool, submit
@@ -165,6 +169,36 @@ def test_a_call_goes_on_without_a_permit_when_none_moves(monkeypatch: pytest.Mon
         assert holder.result(DEADLINE)
         back.result(DEADLINE)
     assert pool.tally.overdrafts == 1
+
+
+def test_a_call_that_was_given_a_permit_on_its_way_into_the_line_takes_no_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    permit_for = phases._permit_for
+    held: list[list[int]] = []
+
+    def turns() -> None:
+        worker = current_worker()
+        assert worker is not None
+        assert worker.call is not None
+        leave(worker, worker.call)
+        enter(worker, worker.call)
+        held.append([*pool.budget.permits.held])
+
+    def seen_to_compute_meanwhile(profile: Profile) -> int:
+        worker = current_worker()
+        assert worker is not None
+        assert worker.permit == NONE
+        exchange_permit(worker, SHORT)  # as the sampler does, in its own thread
+        return permit_for(profile)
+
+    with open_pool() as pool:
+        known(pool, turns, Kind.SHORT)
+        monkeypatch.setattr(phases, "_permit_for", seen_to_compute_meanwhile)
+        submit(pool, turns).result(DEADLINE)
+        assert held == [[0, 1, 0, 0]]
+    assert pool.budget.permits.held == [0, 0, 0, 0]
+    assert pool.tally.overdrafts == 0
 
 
 @pytest.mark.race
