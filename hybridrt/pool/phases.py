@@ -114,13 +114,14 @@ def begin(worker: Worker, call: Call) -> None:
         worker.pool.shield.give_way()
 
 
-def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
+def enter(worker: Worker, call: Call, permit: int = NONE, cpu_ns: int | None = None) -> None:
     """Ask for a permit, and wait for it; see the module for how long at most. In the call's thread.
 
     Args:
         worker: Whose call begins to compute.
         call: That call.
         permit: Which one; NONE for the one that fits its function.
+        cpu_ns: The thread's CPU time, if it was just read; that takes half a microsecond or more.
     """
     pool, profile = worker.pool, call.profile
     phase = worker.phase
@@ -163,7 +164,7 @@ def enter(worker: Worker, call: Call, permit: int = NONE) -> None:
         if blocked is not None and after is not None:
             phase.blocks += after - blocked
     phase.begun_ns = wall()
-    phase.cpu_ns = pool.roster.cpu_ns()
+    phase.cpu_ns = pool.roster.cpu_ns() if cpu_ns is None else cpu_ns
     if pool.shield.armed:
         pool.shield.begins(profile)
 
