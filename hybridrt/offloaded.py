@@ -18,7 +18,8 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.first_calls import Held
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.lane_deadlock import NestingWatch, note_holder, refuse_nesting, watch_nesting
-from hybridrt.loop.router import NotInline, Router, SizeClass
+from hybridrt.loop.router import Router
+from hybridrt.loop.size_class import NotInline, SizeClass
 from hybridrt.observe.function_name import function_name
 from hybridrt.observe.functions import Profile
 from hybridrt.observe.placement import measure

@@ -8,7 +8,8 @@ from typing import Any
 
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.first_calls import LOOK
-from hybridrt.loop.router import Router, SizeClass
+from hybridrt.loop.router import Router
+from hybridrt.loop.size_class import SizeClass
 from hybridrt.observe.placement import measure
 from hybridrt.offload import Offloaded
 from hybridrt.options import Options

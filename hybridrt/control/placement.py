@@ -19,7 +19,10 @@ from dataclasses import dataclass, replace
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.placements import Placement, PlacementReason
 
-__all__ = ["Choice", "Evidence", "Machine", "Prices", "decide", "price", "wants_isolate"]
+__all__ = [
+    "Choice", "Evidence", "Machine", "Prices", "decide", "is_due", "is_settled", "next_place", "price",
+    "wants_isolate",
+]  # fmt: skip
 
 ENOUGH = 3
 """Calls measured before a place is judged; the first of them often pays for what the others find warm."""
@@ -47,6 +50,8 @@ AGAIN, AGAIN_MAX = 256, 1 << 14
 """Calls after which the other place is tried again, at first; each time in vain doubles them."""
 AGAIN_FELT = 1024
 """The same where that place is a thread, and the call was moved away because the loop feels it there."""
+OFTEN = 8
+"""The first calls of a size are all judged, then one in so many."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL)
 """Reasons that lead to a choice and are none."""
 
@@ -193,6 +198,37 @@ def _weigh(
 def _may_be_classed(evidence: Evidence) -> bool:
     calls, cpu_ns = (UNCLASSED_CROWD, UNCLASSED_CROWD_NS) if evidence.crowd else (UNCLASSED, UNCLASSED_NS)
     return evidence.calls < calls and evidence.calls * evidence.cpu_ns < cpu_ns
+
+
+def next_place(
+    choice: Choice, *, calls: int, carried: int, retried_at: int, warming: bool
+) -> tuple[Placement, bool]:
+    """Return where a call runs that may not run on the loop, and whether that tries the other place again.
+
+    Args:
+        choice: Of its size; why the call runs there is said by it.
+        calls: Calls of its size so far.
+        carried: Those of them that came back from an isolate.
+        retried_at: `choice.again_at` of the last time when the other place was tried again.
+        warming: Isolates are being started for the function.
+    """
+    if warming and choice.reason is PlacementReason.TRIAL:
+        return "thread", False
+    if calls < choice.again_at or retried_at == choice.again_at:
+        return ("isolate", False) if choice.where == "isolate" else ("thread", False)
+    may_move = choice.where != "isolate" and choice.reason is PlacementReason.CARRYING and carried
+    return ("isolate", True) if may_move else ("thread", True)
+
+
+def is_settled(choice: Choice, *, warming: bool) -> bool:
+    """Return True if it is known where calls run, and they can run there now: no isolates are `warming`."""
+    reason = choice.reason
+    return reason is not PlacementReason.LEARNING and not (warming and reason is PlacementReason.TRIAL)
+
+
+def is_due(choice: Choice, seen: int, judged_at: int) -> bool:
+    """Return True if it is time to decide anew, `judged_at` being what was `seen` the last time."""
+    return choice.reason is PlacementReason.LEARNING or not OFTEN < seen < judged_at + OFTEN
 
 
 def wants_isolate(choice: Choice, evidence: Evidence) -> bool:

@@ -18,6 +18,7 @@ from hybridrt.loop.completions import completions_of, forget_closed
 from hybridrt.loop.first_calls import HeldCalls
 from hybridrt.loop.inline import Turn
 from hybridrt.observe.functions import Profile
+from hybridrt.pool.protocols import Placed
 from hybridrt.pool.state import QUEUED, Pool
 
 __all__ = [
@@ -91,6 +92,16 @@ class LoopBinding:
         self.isolate_routes: dict[tuple[str, int], Any] = {}
         """The ways of functions to their isolates, by the isolation and the identity of the function,
         which a line keeps alive."""
+
+    def show(self, fn: Callable[..., Any], placed: Placed) -> None:
+        """Have the calls of a function seen in the statistics of the pool."""
+        profile = self.pool.profiles.of(fn)
+        self.placed[profile.name] = (profile, placed)
+
+    def with_events(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function so that a call of it here and now has its events."""
+        pool = self.pool
+        return pool.hooks.inline(fn, pool.profiles.of(fn).name, pool.budget.clock)
 
 
 def make_call(

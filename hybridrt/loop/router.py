@@ -1,4 +1,6 @@
-"""Where each call of one function runs: the figures, the choice made of them, and the run on the loop.
+"""Where each call of one function runs: the law is asked with the figures, and the call runs by its answer.
+
+The figures are in `SizeClass`, the law in `control.placement`; the feedback between them is closed here.
 
 One `Router` belongs to one function, whatever loops and executors its calls come from. Calls that ran in a
 worker or an isolate are booked under its lock, in their thread. A call on the loop books itself without it:
@@ -15,81 +17,39 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from hybridrt.control.placement import Choice, Evidence, Machine, Prices, decide, wants_isolate
+from hybridrt.control.placement import (
+    Choice,
+    Machine,
+    decide,
+    is_due,
+    is_settled,
+    next_place,
+    wants_isolate,
+)
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.first_calls import FirstCalls
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS
-from hybridrt.loop.remembering import SPOTS_MAX, spot_record, standing_of
+from hybridrt.loop.size_class import NotInline, SizeClass, key_of
 from hybridrt.measure.gil import switch_interval_ns
 from hybridrt.observe.function_name import identify
-from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Figures, Overruns, Size, measure
-from hybridrt.placements import Placement, PlacementReason, PlacementStatistics, SizePlacement
+from hybridrt.observe.placement import INLINE_MAX_NS, SIZED, UNSIZED, Overruns, Size, measure
+from hybridrt.placements import Placement, PlacementReason, PlacementStatistics
 from hybridrt.pool.lock import without_convoy
-from hybridrt.remembered import Record, Remembered, remembered
-from hybridrt.values import GilClass, Kind
+from hybridrt.remembered import Remembered, remembered
 
 if TYPE_CHECKING:
     from hybridrt.isolates.round_trip import RoundTrip
     from hybridrt.loop.binding import LoopBinding
     from hybridrt.observe.functions import Profile
 
-__all__ = ["NotInline", "Router", "SizeClass", "keep_all"]
-
-
-class NotInline:
-    """What `run_inline` returns of a call that it did not run.
-
-    Attributes:
-        room_ns: The room that the call needs in a later turn of the loop; 0: it may not run there.
-    """
-
-    __slots__ = ("room_ns",)
-
-    def __init__(self, room_ns: int = 0) -> None:
-        self.room_ns = room_ns
-
+__all__ = ["Router", "keep_all"]
 
 _NOT_INLINE: Any = NotInline()
 _SIZE_CLASSES_MAX = 256
 """Sizes told apart; numbers of any magnitude could make more."""
-_WIDTH = 24
-_BITS = (1 << _WIDTH) - 1
-"""Room for the bits of the largest number in the key of a class; a number of two megabytes fits."""
-_OFTEN = 8
-"""The first calls of a size are all judged, then one in so many."""
+_KEPT_MAX = 32
+"""Sizes of a function that are kept from one run to the next, the most used ones."""
 _routers: WeakSet[Router] = WeakSet()
-
-
-class SizeClass(Figures):
-    """What is known about inputs of one size, and where they run.
-
-    Attributes:
-        carried_cold: Calls for which an isolate was started; their times tell nothing.
-        later: What tells of one that may run on the loop, but not in this turn.
-        choice: Where they run, and why.
-        judged_at: Calls measured or carried when that was decided last.
-        retried_at: `choice.again_at` of the last time when the other place was tried again.
-    """
-
-    __slots__ = ("carried_cold", "choice", "judged_at", "key", "later", "retried_at")
-
-    def __init__(self, key: int, choice: Choice) -> None:
-        super().__init__()
-        self.key = key
-        self.choice = choice
-        self.later = NotInline()
-        self.judged_at = self.retried_at = 0
-        self.carried_cold = 0
-
-    @property
-    def size_max(self) -> int | None:
-        """The largest size of the class; None where sizes cannot be told."""
-        return None if self.key == UNSIZED else (1 << (self.key & 255)) - 1
-
-    @property
-    def number_max(self) -> int | None:
-        """The largest number of the class."""
-        return None if self.key == UNSIZED else (1 << (self.key >> 8 & _BITS)) - 1
 
 
 class Router:
@@ -145,7 +105,8 @@ class Router:
         """
         turn, one = loop_binding.turn, len(args) == 1 and not kwargs
         if self._told is not loop_binding.placed:
-            self._tell(loop_binding)
+            self._told = loop_binding.placed
+            loop_binding.show(self.fn, self)
         if self.forced is None:
             if one and type(args[0]) in SIZED:  # the common case of `measure`
                 size = len(args[0])
@@ -155,7 +116,7 @@ class Router:
                 if sizes is None:
                     return _NOT_INLINE
                 size = sizes[0]
-                size_class = self._inline.get(_key(*sizes))
+                size_class = self._inline.get(key_of(*sizes))
             if size_class is None or size > self._largest:
                 return _NOT_INLINE
             if turn.spent_ns >= TURN_NS and charge_ns == HANDLING_NS:
@@ -164,7 +125,7 @@ class Router:
             size_class = self.size_class(None)
         else:
             return _NOT_INLINE
-        fn = self.fn if not loop_binding.watched else self._watched(loop_binding)
+        fn = self.fn if not loop_binding.watched else loop_binding.with_events(self.fn)
         wall = loop_binding.wall_ns
         start = wall()
         if start > turn.mark_until_ns:
@@ -185,17 +146,6 @@ class Router:
                 self._took_long(took, computed, turn.waits())
                 turn.mark_until_ns = 0  # the next is to be known exactly
 
-    def _watched(self, loop_binding: LoopBinding) -> Callable[..., Any]:
-        """Return the function so that a call of it here and now has its events."""
-        pool = loop_binding.pool
-        return pool.hooks.inline(self.fn, pool.profiles.of(self.fn).name, pool.budget.clock)
-
-    def _tell(self, loop_binding: LoopBinding) -> None:
-        """Be seen in the statistics of a pool."""
-        profile = loop_binding.pool.profiles.of(self.fn)
-        self._told = loop_binding.placed
-        loop_binding.placed[profile.name] = (profile, self)
-
     def _took_long(self, wall_ns: int, cpu_ns: int, waits: int | None) -> None:
         """Book an overrun, unless the call was only kept from the GIL or a core."""
         with without_convoy(self._lock):
@@ -208,7 +158,7 @@ class Router:
 
     def size_class(self, size: Size) -> SizeClass:
         """Return what is known about inputs of a size."""
-        key = UNSIZED if size is None else _key(*size)
+        key = UNSIZED if size is None else key_of(*size)
         size_class = self._size_classes.get(key)
         if size_class is None:
             with without_convoy(self._lock):
@@ -223,10 +173,7 @@ class Router:
 
     def is_decided(self, size_class: SizeClass) -> bool:
         """Return True if it is known where calls of a size run, and they can run there now."""
-        reason = size_class.choice.reason
-        return reason is not PlacementReason.LEARNING and not (
-            self.warming and reason is PlacementReason.TRIAL
-        )
+        return is_settled(size_class.choice, warming=self.warming)
 
     def choose(self, size_class: SizeClass) -> Placement:
         """Return where a call runs that does not run on the loop: "thread" or "isolate"."""
@@ -235,19 +182,16 @@ class Router:
             with without_convoy(self._lock):
                 self.overruns.left = max(0, self.overruns.left - 1)
                 self._admit()
-        where: Placement = "isolate" if choice.where == "isolate" else "thread"
-        if self.warming and choice.reason is PlacementReason.TRIAL:
-            return "thread"
-        if (
-            self.forced is not None
-            or size_class.calls < choice.again_at
-            or size_class.retried_at == choice.again_at
-        ):
-            return where
-        size_class.retried_at = choice.again_at
-        if where == "isolate":
-            return "thread"
-        return "isolate" if choice.reason is PlacementReason.CARRYING and size_class.carried else "thread"
+        where, retries = next_place(
+            choice,
+            calls=size_class.calls,
+            carried=size_class.carried,
+            retried_at=size_class.retried_at,
+            warming=self.warming,
+        )
+        if retries:
+            size_class.retried_at = choice.again_at
+        return where
 
     def work(
         self,
@@ -271,7 +215,7 @@ class Router:
                 if size is not None:
                     self._largest = max(self._largest, size[0])
                 self._judge(size_class, size, loop_binding, profile)
-                size_class.later = NotInline(size_class.longest_ns + HANDLING_NS)
+                size_class.know_room()
 
     def crossed(
         self,
@@ -305,13 +249,18 @@ class Router:
     def _judge(self, size_class: SizeClass, size: Size, loop_binding: LoopBinding, profile: Profile) -> None:
         """Choose anew for a size; the lock is held."""
         seen = size_class.measured + size_class.carried
-        learning = size_class.choice.reason is PlacementReason.LEARNING
-        if self.forced is not None or (not learning and _OFTEN < seen < size_class.judged_at + _OFTEN):
+        if self.forced is not None or not is_due(size_class.choice, seen, size_class.judged_at):
             return
         size_class.judged_at = seen
         budget = loop_binding.pool.budget
         machine = Machine(cores=budget.cores, gil=budget.gil)
-        evidence = self._evidence(size_class, size, profile)
+        evidence = size_class.evidence(
+            size,
+            profile,
+            on_loop=self.on_loop,
+            portable=self.not_portable is None,
+            crowd=self.first.held > 0,
+        )
         size_class.choice = decide(size_class.choice, evidence, machine)
         if machine.gil and not self.warmed and wants_isolate(size_class.choice, evidence):
             self.wants_isolates = True
@@ -324,31 +273,6 @@ class Router:
             size_class.key: size_class for size_class in size_classes if size_class.choice.where == "inline"
         }
 
-    def _evidence(self, size_class: SizeClass, size: Size, profile: Profile) -> Evidence:
-        waits = profile.kind is Kind.WAITING
-        gil = profile.gil.name(waits=waits)
-        away = size_class.choice.where == "isolate" and size_class.carried
-        return Evidence(
-            calls=size_class.calls,
-            measured=size_class.measured,
-            cpu_ns=size_class.child_cpu_ns if away else size_class.cpu_ns,
-            wait_ns=profile.wait_mean_ns if waits else 0,
-            blocked_ns=size_class.blocked_ns,
-            longest_ns=size_class.longest_ns,
-            small=self.on_loop and size_class.key != UNSIZED,
-            portable=self.not_portable is None,
-            classed=gil in (GilClass.HOLDS, GilClass.COOPERATES),
-            holds=gil is GilClass.HOLDS,
-            parallel=profile.leaves_gil,
-            waits=waits,
-            crowd=self.first.held > 0,
-            size=0 if size is None else size[0],
-            carried=size_class.carried,
-            carry_ns=size_class.carry_ns,
-            child_cpu_ns=size_class.child_cpu_ns,
-            hop_ns=size_class.hop_ns,
-        )
-
     # ------------------------------------------------------------------ kept
 
     def keep(self, kept: Remembered) -> None:
@@ -356,12 +280,8 @@ class Router:
         if self.forced is not None:
             return
         with without_convoy(self._lock):
-            size_classes = sorted(self._size_classes.values(), key=lambda size_class: -size_class.calls)[
-                :SPOTS_MAX
-            ]
-            records = [
-                spot_record(size_class.key, size_class, size_class.choice) for size_class in size_classes
-            ]
+            used = sorted(self._size_classes.values(), key=lambda size_class: -size_class.calls)
+            records = [size_class.known() for size_class in used[:_KEPT_MAX]]
             largest = self._largest
         known = [record for record in records if record is not None]
         if known:
@@ -377,22 +297,13 @@ class Router:
         if record is None:
             return
         try:
-            size_classes = [self._restored(one) for one in record["sizes"][:SPOTS_MAX]]
+            size_classes = [SizeClass.from_known(one) for one in record["sizes"][:_KEPT_MAX]]
             self._largest = int(record["largest"])
         except (KeyError, TypeError, ValueError) as error:
             kept.warn(name, error)
             return
         self._size_classes.update((size_class.key, size_class) for size_class in size_classes)
         self._admit()
-
-    @staticmethod
-    def _restored(record: Record) -> SizeClass:
-        size_class = SizeClass(int(record["key"]), Choice())
-        size_class.restore(record)
-        size_class.choice = standing_of(record, size_class.calls)
-        size_class.judged_at = size_class.measured + size_class.carried
-        size_class.later = NotInline(size_class.longest_ns + HANDLING_NS)
-        return size_class
 
     # ------------------------------------------------------------------ told
 
@@ -423,22 +334,12 @@ class Router:
             paused=left,
             isolate_calls=isolate_calls,
             not_portable=self.not_portable,
-            sizes=tuple(_size(*row, paused=left > 0) for row in size_classes),
+            sizes=tuple(
+                size_class.placement(calls, choice, tried=tried, paused=left > 0)
+                for size_class, calls, choice, tried in size_classes
+            ),
             held=self.first.held,
         )
-
-
-def _size(size_class: SizeClass, calls: int, choice: Choice, tried: bool, *, paused: bool) -> SizePlacement:
-    is_away = paused and choice.where == "inline"
-    return SizePlacement(
-        size_max=size_class.size_max,
-        number_max=size_class.number_max,
-        where="thread" if is_away else choice.where,
-        reason=PlacementReason.OVERRUN if is_away else choice.reason,
-        calls=calls,
-        tried=tried,
-        **_in_seconds(choice.prices),
-    )
 
 
 def keep_all(kept: Remembered) -> None:
@@ -450,16 +351,6 @@ def keep_all(kept: Remembered) -> None:
 def _part(*, on_loop: bool) -> str:
     """Return under which name it is kept: with other options other places are chosen."""
     return "placement" if on_loop else "placement_off_loop"
-
-
-def _key(size: int, largest: int, together: int) -> int:
-    """Return what inputs of one class have in common: the bits of length, largest number and all numbers."""
-    return (together << _WIDTH | largest) << 8 | size.bit_length()
-
-
-def _in_seconds(prices: Prices) -> dict[str, float | None]:
-    places = {"inline": prices.inline, "thread": prices.thread, "isolate": prices.isolate}
-    return {name: None if price is None else price / 1e9 for name, price in places.items()}
 
 
 def _start_clean() -> None:

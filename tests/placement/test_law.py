@@ -12,6 +12,7 @@ from hybridrt.control.placement import (
     AGAIN_FELT,
     AGAIN_MAX,
     ENOUGH,
+    OFTEN,
     TRIALS,
     UNCLASSED,
     UNCLASSED_CROWD,
@@ -19,6 +20,9 @@ from hybridrt.control.placement import (
     Evidence,
     Machine,
     decide,
+    is_due,
+    is_settled,
+    next_place,
     price,
     wants_isolate,
 )
@@ -211,3 +215,59 @@ def test_isolates_are_started_ahead_where_one_call_shows_that_they_will_be_used(
 ) -> None:
     first = replace(computing(20 * MS, classed=False, calls=1, measured=1), **changes)  # type: ignore[arg-type]
     assert wants_isolate(decide(Choice(), first, TWO_CORES), first) is wanted
+
+
+AGAIN_AT = 300
+IN_THREAD = Choice(where="thread", reason=PlacementReason.CARRYING, again_at=AGAIN_AT)
+IN_ISOLATE = Choice(where="isolate", reason=PlacementReason.HOLDS_GIL, again_at=AGAIN_AT)
+TRIED_THERE = Choice(where="isolate", reason=PlacementReason.TRIAL, again_at=AGAIN_AT)
+
+
+@pytest.mark.parametrize(
+    ("choice", "calls", "carried", "retried_at", "expected"),
+    [
+        (Choice(), 0, 0, 0, ("thread", False)),
+        (IN_THREAD, 299, 9, 0, ("thread", False)),
+        (IN_THREAD, 300, 9, 0, ("isolate", True)),
+        (IN_THREAD, 300, 0, 0, ("thread", True)),
+        (IN_THREAD, 301, 9, 300, ("thread", False)),
+        (IN_ISOLATE, 299, 9, 0, ("isolate", False)),
+        (IN_ISOLATE, 300, 9, 0, ("thread", True)),
+        (IN_ISOLATE, 301, 9, 300, ("isolate", False)),
+        (replace(IN_THREAD, reason=PlacementReason.WAITS), 300, 9, 0, ("thread", True)),
+        (replace(IN_THREAD, where="inline", reason=PlacementReason.SHORT), 300, 9, 0, ("thread", True)),
+        (Choice(where="isolate", reason=PlacementReason.FORCED), 7, 7, 0, ("isolate", False)),
+        (Choice(where="inline", reason=PlacementReason.FORCED), 7, 0, 0, ("thread", False)),
+    ],
+)
+def test_the_other_place_is_tried_once_when_it_is_due(
+    choice: Choice, calls: int, carried: int, retried_at: int, expected: tuple[str, bool]
+) -> None:
+    found = next_place(choice, calls=calls, carried=carried, retried_at=retried_at, warming=False)
+    assert found == expected
+
+
+@given(standings, st.integers(0, 100_000), st.integers(0, 1000), st.integers(0, 100_000), st.booleans())
+def test_the_other_place_is_tried_no_sooner_and_no_second_time(
+    choice: Choice, calls: int, carried: int, retried_at: int, warming: bool
+) -> None:
+    _, retries = next_place(choice, calls=calls, carried=carried, retried_at=retried_at, warming=warming)
+    assert not retries or (calls >= choice.again_at and retried_at != choice.again_at)
+
+
+def test_calls_on_trial_wait_in_threads_until_the_isolates_are_ready() -> None:
+    def place(choice: Choice, *, warming: bool) -> tuple[str, bool]:
+        return next_place(choice, calls=AGAIN_AT, carried=1, retried_at=AGAIN_AT, warming=warming)
+
+    assert place(TRIED_THERE, warming=True) == ("thread", False)
+    assert place(TRIED_THERE, warming=False) == ("isolate", False)
+    assert place(IN_ISOLATE, warming=True) == ("isolate", False)
+    assert (is_settled(TRIED_THERE, warming=True), is_settled(TRIED_THERE, warming=False)) == (False, True)
+    assert (is_settled(Choice(), warming=False), is_settled(IN_ISOLATE, warming=True)) == (False, True)
+
+
+def test_first_calls_are_all_judged_and_then_one_in_so_many() -> None:
+    due = [seen for seen in range(1, 4 * OFTEN) if is_due(IN_THREAD, seen, seen - 1)]
+    assert due == list(range(1, OFTEN + 1))
+    assert [is_due(IN_THREAD, 20 + n, 20) for n in (OFTEN - 1, OFTEN)] == [False, True]
+    assert is_due(Choice(), 100, 99)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from hybridrt.isolates.round_trip import RoundTrip
-from hybridrt.loop.router import Router, SizeClass
+from hybridrt.loop.router import Router
+from hybridrt.loop.size_class import SizeClass
 from hybridrt.values import GilClass
 
 SIZE = (4, 0, 0)

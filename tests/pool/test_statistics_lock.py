@@ -11,6 +11,7 @@ from hybridrt import AdaptiveThreadPoolExecutor, PlacementStatistics, SizePlacem
 from hybridrt.executor import report as report_module
 from hybridrt.executor.budget import shared
 from hybridrt.loop import router as router_module
+from hybridrt.loop import size_class as size_class_module
 from hybridrt.observe import functions as functions_module
 from hybridrt.observe import gil_class as gil_class_module
 
@@ -105,7 +106,7 @@ def test_where_calls_of_a_size_run_is_told_without_the_lock_of_the_function(
 
         return note
 
-    monkeypatch.setattr(router_module, "SizePlacement", build(SizePlacement))
+    monkeypatch.setattr(size_class_module, "SizePlacement", build(SizePlacement))
     monkeypatch.setattr(router_module, "PlacementStatistics", build(PlacementStatistics))
     assert len(router.statistics().sizes) == 1
     assert held == [False, False]
