@@ -90,6 +90,10 @@ class Shielding(Protocol):
         """Let a loop that works go first; return for how many nanoseconds."""
         ...
 
+    def lateness_locked(self) -> float | None:
+        """Return the delay of the loop that suffers most over what it may be; None without a loop."""
+        ...
+
     def rest(self) -> None:
         """Give the interval back now if nothing computes; a pool has closed."""
         ...
