@@ -39,6 +39,11 @@ class Governing(Protocol):
     error: str | None
     failures: int
 
+    @property
+    def asleep(self) -> bool:
+        """Whether it is parked until a call comes, and will then quicken the loops."""
+        ...
+
     def wake(self) -> None:
         """Wake it if it is parked, without the lock."""
         ...
