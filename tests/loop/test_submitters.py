@@ -15,12 +15,14 @@ import uvloop
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, offload
 from hybridrt.executor.budget import shared
+from hybridrt.governor.governor import Governor
 from hybridrt.loop.binding import private_executor
 from hybridrt.loop.submitters import SubmitterWatch
 from hybridrt.pool.lock import SelfWaitError
 
 from .support import eventually
 
+pytestmark = pytest.mark.usefixtures("governor_at_rest")
 LOOPS = pytest.mark.parametrize(
     "make", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"]
 )
@@ -30,6 +32,12 @@ LOOPS = pytest.mark.parametrize(
 def executor() -> Iterator[AdaptiveThreadPoolExecutor]:
     with AdaptiveThreadPoolExecutor() as executor:
         yield executor
+
+
+@pytest.fixture
+def governor_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the heart stop whenever the pool is idle: the governor of all tests may still have to do."""
+    monkeypatch.setattr(Governor, "asleep", True)
 
 
 def watch_of(executor: AdaptiveThreadPoolExecutor, loop: asyncio.AbstractEventLoop) -> SubmitterWatch:
@@ -86,6 +94,7 @@ async def test_calls_after_a_rest_are_measured_again(executor: AdaptiveThreadPoo
     gate = threading.Event()
     call = asyncio.get_running_loop().run_in_executor(executor, gate.wait)
     try:
+        await asyncio.to_thread(shared.shield.wake)  # as the governor does
         await eventually(lambda: watch._heartbeat._timer is not None)
     finally:
         gate.set()
@@ -101,6 +110,8 @@ async def test_a_call_that_another_thread_submits_has_the_loop_measured_too(
     submitter = threading.Thread(target=executor.submit, args=(gate.wait,))
     submitter.start()
     try:
+        await eventually(executor._pool.is_active)
+        await asyncio.to_thread(shared.shield.wake)  # as the governor does
         await eventually(lambda: watch._heartbeat._timer is not None)
     finally:
         gate.set()
