@@ -21,6 +21,9 @@ class Reason(StrEnum):
     """Calls were queued, but the blocking ratio was at or below the threshold."""
     SATURATED = "saturated"
     """Calls were queued, but the GIL or the cores were already busy."""
+    LOOP_DELAY = "loop_delay"
+    """Calls were queued, but a loop was late, calls of the lane had the GIL most of the time, and there were
+    as many of them as fill it."""
     HYSTERESIS = "hysteresis"
     """Growth was due, but not yet often enough in a row, or the last one was a moment ago."""
     MEMORY = "memory"

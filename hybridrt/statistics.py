@@ -56,7 +56,8 @@ class Statistics:
         policy_error: Why the last decision of a policy of the user's own failed, or None; the size stays.
         policy_failures: How many of its decisions failed.
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
-        loop_delay: None without a runtime.
+        loop_delay: Of the runtime's loop; of an executor without one, of that loop which suffers most among
+            those that have submitted to it. None without a loop, and before it is measured.
         background: Background tasks that run now.
         anyio: Calls of `anyio.to_thread`; None without a runtime, with `govern_anyio=False`, and before the
             program has loaded anyio's backend.

@@ -38,8 +38,8 @@ p99 of the loop's delay in milliseconds: lateness of a 5 ms timer, weighted by t
 `runtime` is ours within a `Runtime`. Static sizes are points of the sweep, where that was noted."""
 
 _REASONS_NOTE = """\
-Why ours had the size it had: share of its decisions by reason, over all runs. `beta_veto` and `saturated`
-refuse growth although calls are queued (`help(hybridrt.Reason)` has all of them)."""
+Why ours had the size it had: share of its decisions by reason, over all runs. `beta_veto`, `saturated` and
+`loop_delay` refuse growth although calls are queued (`help(hybridrt.Reason)` has all of them)."""
 
 _ORIGIN_NOTE = """\
 Loads may be measured one by one. When each was, with which code, and how often and how long BetaPool, anyio

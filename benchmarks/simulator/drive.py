@@ -9,6 +9,7 @@ from typing import Protocol
 from benchmarks.simulator.process import Counters, Job, Process
 from benchmarks.simulator.scenario import HIGHEST, Scenario
 from hybridrt.control.window import Limits, Policy, State, Window
+from hybridrt.governor.shield import LOOP_DELAY_TARGET
 from hybridrt.values import Reason
 
 __all__ = ["Governed", "Run", "Seen", "Sizer", "Tick", "simulate"]
@@ -145,6 +146,7 @@ class _Eyes:
             beta_certified=self._certified(past) if gil and calls else None,
             gil_share=self._gil_share(past["gil"] / seconds) if gil else None,
             knee=self._knee(),
+            loop_lateness=self._loop_lateness() if self._machine.gil else None,
             moved=calls * _MOVED / seconds,
         )
 
@@ -162,6 +164,11 @@ class _Eyes:
     def _gil_share(self, share: float) -> float:
         """Return what some ten looks at the GIL would find."""
         return sum(self._random.random() < share for _ in range(10)) / 10
+
+    def _loop_lateness(self) -> float:
+        """Return how late a loop would be that asks for the GIL now, behind all in line for it."""
+        line = self._process.gil_line()
+        return line * self._machine.switch_interval / LOOP_DELAY_TARGET
 
     def _knee(self) -> float | None:
         """Return the size that fills GIL or cores by the profiles, too low as their waits are."""

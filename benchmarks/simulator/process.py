@@ -108,6 +108,10 @@ class Process:
         """Return how long the oldest queued call has waited."""
         return self.now - self.queue[0].arrived if self.queue else 0.0
 
+    def gil_line(self) -> int:
+        """Return how many threads have the GIL or wait for it."""
+        return self._holding + len(self._at_gil)
+
     # ------------------------------------------------------------------ arrivals
 
     def _at(self, time: float, act: Callable[[Job], None], job: Job) -> None:

@@ -8,8 +8,9 @@ square-root staffing, and libdispatch (double when all is blocked). The rules, i
 
 1. An experiment that is under way ends when its reading is clear; the size stays, or goes back.
 2. Calls held back by the size: the vetoes refuse growth (memory, GIL or cores filled by the lane
-   itself, blocking ratio below 0.3). Nothing completes: double. Below what the readings call for, or
-   nothing known yet: grow, at once to a size known to be good, else by doubling.
+   itself, a loop that is late behind it, blocking ratio below 0.3). Nothing completes: double. Below
+   what the readings call for, or nothing known yet: grow, at once to a size known to be good, else by
+   doubling.
 3. Held back although growth does not seem to pay: try more threads, or fewer, and keep what holds up
    the throughput. What was found stays for seconds, then longer and longer.
 4. No call held back: after some seconds the size comes down to the peak of that time, if it is clearly

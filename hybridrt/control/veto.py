@@ -22,6 +22,8 @@ BEYOND = 1.25
 """Share of the capacity of the GIL beyond which CPU time must have been spent without it."""
 BRIEF = 0.003
 """Seconds; waking a thread and getting the GIL takes some 0.1 to 0.2 ms."""
+MOST = 0.5
+"""Share of the GIL from which the lane has its part in a late loop. Not measured."""
 BETA = 0.3
 """The paper's threshold, here on the corrected ratio."""
 
@@ -32,6 +34,8 @@ def find_veto(limits: Limits, state: DemandState, window: Window) -> Reason | No
         return Reason.MEMORY
     if _is_full(limits, state, window):
         return Reason.SATURATED
+    if _delays_loop(limits, state, window):
+        return Reason.LOOP_DELAY
     return Reason.BETA_VETO if _computes(limits, state) else None
 
 
@@ -60,7 +64,25 @@ def crowds_gil(limits: Limits, state: DemandState, window: Window) -> bool:
     if window.knee is None or window.gil_share is None or outdoes_gil(limits, state):
         return False
     taken = state.gil if is_brief(state) else max(state.gil, window.gil_share)
-    return taken >= FULL and state.workers >= window.knee + math.sqrt(window.knee)
+    return taken >= FULL and _fills(state, window.knee)
+
+
+def _delays_loop(limits: Limits, state: DemandState, window: Window) -> bool:
+    """Return True if a loop is late, and by the profiles more calls of this lane could only add to that.
+
+    The lane must have the GIL most of the time: what a loop does itself, or calls beside this lane, make it
+    late, too. Below the size that fills the GIL it may grow all the same, since one call computes at a time.
+    """
+    if window.loop_lateness is None or window.loop_lateness <= 1.0 or window.knee is None:
+        return False
+    if window.gil_share is None or _leaves_gil(limits, state, window):
+        return False
+    return state.load >= MOST * limits.capacity and _fills(state, window.knee)
+
+
+def _fills(state: DemandState, knee: float) -> bool:
+    """Return True if there are as many calls as keep the GIL taken, with some to spare."""
+    return state.workers >= knee + math.sqrt(knee)
 
 
 def is_brief(state: DemandState) -> bool:

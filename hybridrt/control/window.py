@@ -54,6 +54,8 @@ class Window:
         knee: Size at which the GIL or the cores are just full by the functions' own profiles: capacity
             over the mean GIL or CPU demand of a call of the lane. The CPU part is measured well; the
             wait is the least seen, so the true knee is this or higher.
+        loop_lateness: 99th percentile of the recent delay of the loop that suffers most, over the least
+            delay that one of the loops may suffer: above 1 it is late. None without a loop that is measured.
         memory: Share of the memory budget in use.
         moved: Bytes per second that the worker threads asked to read and write; None unless the policy has
             `needs_moved`, and where the kernel does not tell.
@@ -70,6 +72,7 @@ class Window:
     beta_certified: float | None = None
     gil_share: float | None = None
     knee: float | None = None
+    loop_lateness: float | None = None
     memory: float | None = None
     moved: float | None = None
 

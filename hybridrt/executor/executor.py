@@ -49,17 +49,17 @@ THREAD_BYTES = 4 << 20
 """Memory to reckon with per thread, stack and arenas. Not measured."""
 
 
-def _thread_call() -> Call:
+def _thread_call(pool: ThreadPool) -> Call:
     """Return the call for a `submit` in a thread without a loop."""
     call = ThreadCall()
     call.completions = None
     return call
 
 
-_make_call: Callable[[], Call] = _thread_call
+_make_call: Callable[[ThreadPool], Call] = _thread_call
 
 
-def use_calls(make: Callable[[], Call]) -> None:
+def use_calls(make: Callable[[ThreadPool], Call]) -> None:
     """Let each `submit` make its call by `make`, which it calls itself: loops want calls of their own."""
     global _make_call
     _make_call = make
@@ -212,7 +212,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         if stdlib_threads._shutdown:
             raise exit_error()
         pool = self._pool
-        call = _make_call()
+        call = _make_call(pool)
         call.state = QUEUED
         call.place = call.value = None
         call.fn, call.args, call.kwargs = fn, args, kwargs
@@ -238,7 +238,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
 
     def statistics(self) -> Statistics:
         """Return what the executor knows about itself; see `Statistics`."""
-        return pool_statistics(self._pool, self._policy_name)
+        return pool_statistics(self._pool, self._policy_name, self._pool.loop_delay())
 
     def decision_log(self) -> Recording:
         """Return the last 512 windows and the sizes decided in them, to be replayed; see `Recording`."""

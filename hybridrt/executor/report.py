@@ -12,13 +12,20 @@ from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.protocols import Batching, Placed
 from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.statistics import Statistics
-from hybridrt.values import FunctionStatistics, HostStatistics, PhaseReason, PhaseStatistics, RunningCall
+from hybridrt.values import (
+    FunctionStatistics,
+    HostStatistics,
+    LoopDelay,
+    PhaseReason,
+    PhaseStatistics,
+    RunningCall,
+)
 
 __all__ = ["pool_statistics"]
 
 
-def pool_statistics(pool: Pool, policy: str) -> Statistics:
-    """Return what a pool knows about itself; O(workers + functions), safe from any thread.
+def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None) -> Statistics:
+    """Return what a pool knows about itself, and its loops; O(workers + functions), safe from any thread.
 
     Every call needs the lock, so under it figures are copied and nothing is built of them.
     """
@@ -38,6 +45,7 @@ def pool_statistics(pool: Pool, policy: str) -> Statistics:
         abandoned_running=sum(call.abandoned for call in calls),
         functions=tuple(sorted(functions, key=lambda function: -function.cpu)),
         phases=_phases(pool, in_line),
+        loop_delay=loop_delay,
         **figures,
     )
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+from asyncio import AbstractEventLoop
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 from hybridrt.control.window import Limits, Policy
 from hybridrt.governor.sizing import Sizing
@@ -14,10 +15,23 @@ from hybridrt.pool.shutdown import not_started
 from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import WorkerThread
+from hybridrt.values import LoopDelay
 
 __all__ = ["ThreadPool"]
 
 logger = logging.getLogger("hybridrt")
+
+
+class LoopMeasure(Protocol):
+    """Measures the delay of one loop."""
+
+    def is_over(self) -> bool:
+        """Return True if it measures no more."""
+        ...
+
+    def summary(self) -> LoopDelay | None:
+        """Return the delay over the last minute, or None before the first beat; from any thread."""
+        ...
 
 
 class ThreadPool(Pool):
@@ -26,6 +40,17 @@ class ThreadPool(Pool):
     def __init__(self, *, budget: SharedBudget, policy: Policy, limits: Limits, **rest: Any) -> None:
         sizing = Sizing(policy, limits, budget.clock.wall_ns())
         super().__init__(budget=budget, policy=policy, sizing=sizing, limits=limits, **rest)
+
+    def start_clean(self) -> None:
+        """Forget the loops, too: a forked child has none of them."""
+        super().start_clean()
+        self.loops: dict[AbstractEventLoop, LoopMeasure] = {}
+        """Those that have submitted calls without a runtime, and what measures each."""
+
+    def loop_delay(self) -> LoopDelay | None:
+        """Return the delay of the loop that suffers most of those; None before one is measured."""
+        measured = [delay for loop in tuple(self.loops.values()) if (delay := loop.summary()) is not None]
+        return max(measured, key=lambda delay: delay.p99, default=None)
 
     push = push  # the scheduler's as it is: a call more on the way would cost each submission
 

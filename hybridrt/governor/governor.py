@@ -132,6 +132,11 @@ class Governor:
         if start:
             self._start()
 
+    @property
+    def asleep(self) -> bool:
+        """Whether it is parked until a call comes, and will then quicken the loops."""
+        return self.parked and self._due_ns == _NEVER_NS
+
     def wake_locked(self) -> None:
         """End a long sleep: a call lacks a permit; the lock is held."""
         if self.sleeps_long:

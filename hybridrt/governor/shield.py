@@ -224,6 +224,10 @@ class Shield:
         self._allowed = all(watch.shield for watch in watches)
         return watches
 
+    def lateness_locked(self) -> float | None:
+        """Return the loops' delay at the last look over what it may be; None without a loop."""
+        return None if self.loop_delay is None else self.loop_delay / self._target
+
     def _worst_delay(self, now: float) -> float | None:
         with without_convoy(self._budget.lock):
             watches = self._heed_locked()  # some may have gone unseen

@@ -65,6 +65,7 @@ def look_at_lane(
         beta_certified=blocked / asked_wall if asked_wall else None,
         gil_share=taken / wakes if wakes else None,
         knee=_knee(pool.budget, [call.profile for _, call in lane]),
+        loop_lateness=pool.shield.lateness_locked(),
         memory=pool.budget.memory.share,
         moved=None if moved is None else moved / seconds,
     )

@@ -17,6 +17,7 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.completions import completions_of, forget_closed
 from hybridrt.loop.first_calls import HeldCalls
 from hybridrt.loop.inline import Turn
+from hybridrt.loop.submitters import watch_submitter
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.protocols import Placed
 from hybridrt.pool.state import QUEUED, Pool
@@ -144,6 +145,7 @@ def current_binding() -> LoopBinding:
     if loop_binding is None:
         forget_closed(_bindings)
         loop_binding = _bindings[loop] = LoopBinding(loop, private_executor())
+        watch_submitter(loop_binding.completions, loop_binding.executor._pool)
     return loop_binding
 
 
@@ -158,7 +160,8 @@ def set_binding(
         abandon_on_cancel: What cancelling does to a running call whose function does not say.
     """
     forget_closed(_bindings)
-    completions_of(loop).abandon_on_cancel = abandon_on_cancel
+    completions = completions_of(loop)
+    completions.abandon_on_cancel, completions.governed = abandon_on_cancel, loop_binding is not None
     if loop_binding is None:
         _bindings.pop(loop, None)
     else:

@@ -65,6 +65,7 @@ class CompletionQueue:
         "_settled_at",
         "_timer",
         "abandon_on_cancel",
+        "governed",
         "loop",
         "recognisable",
     )  # fmt: skip
@@ -75,6 +76,8 @@ class CompletionQueue:
         """Its `run_in_executor` can be told by its frame."""
         self.abandon_on_cancel = False
         """What cancelling does to a running call whose function does not say."""
+        self.governed = False
+        """A runtime is open on the loop, and measures it."""
         self._done: deque[Call] = deque()
         self._scheduled = self._gathers = False
         self._timer: asyncio.TimerHandle | None = None

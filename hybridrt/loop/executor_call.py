@@ -17,9 +17,11 @@ import sys
 
 from hybridrt.executor.executor import use_calls
 from hybridrt.executor.future import ThreadCall
+from hybridrt.executor.thread_pool import ThreadPool
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.completions import current_completions
 from hybridrt.loop.executor_frames import RUN_IN_EXECUTOR
+from hybridrt.loop.submitters import watch_submitter
 from hybridrt.pool.state import Call
 
 __all__: list[str] = []
@@ -44,9 +46,11 @@ class ExecutorCall(LoopCall):
         self.completions.put(self)
 
 
-def _make_call() -> Call:
+def _make_call(pool: ThreadPool) -> Call:
     loop = asyncio._get_running_loop()
     completions = None if loop is None else current_completions(loop)
+    if completions is not None and not completions.governed and loop not in pool.loops:
+        watch_submitter(completions, pool)
     if completions is not None and completions.recognisable:
         caller = sys._getframe(2)  # of `submit`, which has called this
         if caller.f_code in RUN_IN_EXECUTOR and caller.f_locals["self"] is loop:

@@ -1,4 +1,4 @@
-"""A runtime's eye on its loop: the heartbeat, what it has measured, and what the shield asks of both.
+"""An eye on a loop: the heartbeat, what it has measured, and what the shield asks of both.
 
 The heartbeat beats on the loop. The governor's thread reads the delays and may ask for closer beats.
 """
@@ -89,7 +89,10 @@ class LoopWatch:
         A loop at rest is measured twice a second, and would not notice a stall in between.
         """
         with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self._heartbeat.quicken)
+            self._loop.call_soon_threadsafe(self._quicken)
+
+    def _quicken(self) -> None:
+        self._heartbeat.quicken()
 
     def _record(self, at: float, late: float, period: float) -> None:
         self._delays.record(at, late, period)

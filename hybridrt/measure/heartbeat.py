@@ -60,6 +60,9 @@ class Heartbeat:
         self._beats = 0
         """At the short period, in a row."""
         self._used_ns = 0
+        self._stopped = False
+        self.may_stop: Callable[[], bool] | None = None
+        """Asked after each beat whether it is the last, until `quicken`; None: never."""
 
     def start(self) -> None:
         """Begin to beat."""
@@ -67,6 +70,7 @@ class Heartbeat:
 
     def stop(self) -> None:
         """Beat no more."""
+        self._stopped = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,12 +80,15 @@ class Heartbeat:
         if self._timer is not None and self._current > self._steady_period:
             self._timer.cancel()
             self._arm()
+        elif self._stopped:
+            self._arm()
 
     def overdue(self, now: float) -> float:
         """Return by how many seconds the next beat is late at `now`; from any thread."""
         return max(0.0, now - self._due) if self._timer is not None else 0.0
 
     def _arm(self) -> None:
+        self._stopped = False
         rests = self._rests()
         if self._busy():
             self._beats += 1
@@ -101,4 +108,7 @@ class Heartbeat:
     def _beat(self) -> None:
         now = time.perf_counter()
         self._record(now, max(0.0, now - self._due), self._current)
-        self._arm()
+        if self.may_stop is None or not self.may_stop():
+            self._arm()
+        elif self._timer is not None:  # else `stop` was called
+            self._timer, self._stopped = None, True

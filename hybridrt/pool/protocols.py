@@ -39,6 +39,11 @@ class Governing(Protocol):
     error: str | None
     failures: int
 
+    @property
+    def asleep(self) -> bool:
+        """Whether it is parked until a call comes, and will then quicken the loops."""
+        ...
+
     def wake(self) -> None:
         """Wake it if it is parked, without the lock."""
         ...
@@ -88,6 +93,10 @@ class Shielding(Protocol):
 
     def give_way(self) -> int:
         """Let a loop that works go first; return for how many nanoseconds."""
+        ...
+
+    def lateness_locked(self) -> float | None:
+        """Return the delay of the loop that suffers most over what it may be; None without a loop."""
         ...
 
     def rest(self) -> None:

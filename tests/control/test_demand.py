@@ -351,6 +351,38 @@ def test_calls_beyond_their_knee_that_always_take_the_gil_refuse_growth_whatever
     assert (state.workers, state.reason) == (6, Reason.SATURATED)
 
 
+@pytest.mark.parametrize(
+    ("lateness", "workers", "load", "gil_share", "refused"),
+    [
+        pytest.param(1.1, 32, 0.6, 0.7, True, id="the loop is late"),
+        pytest.param(1.0, 32, 0.6, 0.7, False, id="the loop keeps its target"),
+        pytest.param(None, 32, 0.6, 0.7, False, id="no loop is measured"),
+        pytest.param(9.0, 12, 0.6, 0.7, False, id="fewer calls than fill the GIL"),
+        pytest.param(9.0, 32, 0.4, 0.7, False, id="others make the loop late"),
+        pytest.param(9.0, 32, 0.6, 0.1, False, id="calls leave the GIL"),
+        pytest.param(9.0, 32, 0.6, None, False, id="nothing is known of the GIL"),
+    ],
+)
+def test_a_late_loop_refuses_growth_to_as_many_calls_as_fill_the_gil_whatever_beta_says(
+    lateness: float | None, workers: int, load: float, gil_share: float | None, refused: bool
+) -> None:
+    bounds = replace(LIMITS, cores=2.0)
+    window = replace(pressed(workers, cpu=load), knee=10.0, gil_share=gil_share, loop_lateness=lateness)
+    gil = -1.0 if gil_share is None else gil_share
+    after = decide(window, bounds=bounds, workers=workers, load=load, raw=0.95, certified=0.9, gil=gil)
+    assert (after.reason is Reason.LOOP_DELAY) is refused
+    assert not refused or after.workers <= workers
+
+
+def test_too_many_calls_beside_a_late_loop_are_tried_to_be_fewer() -> None:
+    """The size found is 10; 32 threads do no more calls than that, and the loop waits behind them."""
+    window = replace(pressed(32, cpu=0.6, throughput=200.0), knee=10.0, gil_share=0.7, loop_lateness=3.0)
+    reading = {"time": 2.0, "done": 400, "busy": 64.0, "alone": 0.05, "alone_at": 6, "exact": True}
+    after = decide(window, bounds=replace(LIMITS, cores=2.0), load=0.6, gil=0.7, **reading)
+    assert after.workers < 32
+    assert after.reason is Reason.PROBE
+
+
 def test_a_gil_that_computing_calls_beside_the_lane_keep_busy_holds_back_no_call_that_waits() -> None:
     state = POLICY.decide(LIMITS, POLICY.start(LIMITS), crowded(6, knee=900.0, gil_share=1.0))
     assert state.workers > 6

@@ -58,6 +58,7 @@ windows = st.builds(
     beta_certified=st.none() | _share,
     gil_share=st.none() | _share,
     knee=st.none() | st.floats(min_value=1.0, max_value=1e5),
+    loop_lateness=st.none() | st.floats(min_value=0.0, max_value=1e3),
     memory=st.none() | st.floats(min_value=0.0, max_value=1.5),
     moved=st.none() | st.floats(min_value=0.0, max_value=1e10),
 )

@@ -272,6 +272,17 @@ def test_loops_are_measured_closely_from_the_moment_a_call_begins(play: Play) ->
 # ---------------------------------------------------------------------- off
 
 
+def test_a_governor_that_wakes_after_it_has_parked_has_the_loops_measured_closely(play: Play) -> None:
+    watch, governor = FakeWatch(), play.budget.governor
+    play.shield.join(watch)
+    assert governor.asleep
+    governor.turn()
+    assert watch.quickened == 1
+    assert not governor.asleep
+    governor.turn()
+    assert watch.quickened == 1
+
+
 def test_without_a_gil_there_is_nothing_to_govern() -> None:
     play = Play(gil=False)
     watch = FakeWatch()

@@ -20,6 +20,7 @@ from hybridrt.pool.permits import LONG
 from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
+from .shielding import FakeWatch
 from .support import MS, Stage, named
 
 
@@ -172,6 +173,24 @@ def test_the_governors_wakes_tell_how_contended_the_gil_was_in_the_window() -> N
     window, sums = look(stage)
     assert window.gil_share == 0.5
     assert look(stage, before=sums)[0].gil_share is None
+
+
+def test_the_delay_of_the_loop_that_suffers_most_is_told_as_a_multiple_of_what_it_may_be() -> None:
+    stage = Stage()
+    shield = stage.budget.shield
+    assert look(stage)[0].loop_lateness is None
+    calm, late = FakeWatch(target=0.004), FakeWatch(target=0.002)
+    shield.join(calm)
+    shield.join(late)
+    calm.late, late.late = 0.001, 0.005
+    stage.clock.advance(1.0)
+    shield.step(stage.clock.now_ns, (stage.pool,))
+    assert look(stage)[0].loop_lateness == pytest.approx(2.5)
+    shield.leave(calm)
+    shield.leave(late)
+    stage.clock.advance(1.0)
+    shield.step(stage.clock.now_ns, (stage.pool,))
+    assert look(stage)[0].loop_lateness is None
 
 
 @pytest.mark.parametrize(
