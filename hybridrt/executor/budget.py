@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from hybridrt.clock import Clock
 from hybridrt.governor.governor import Governor
@@ -11,6 +12,7 @@ from hybridrt.pool.limiters import start_limiters_clean
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.site_events import SiteEvents
+from hybridrt.pool.site_profiler import SiteProfiler
 from hybridrt.pool.state import SharedBudget
 
 __all__ = ["GovernedBudget", "shared"]
@@ -40,7 +42,7 @@ class GovernedBudget(SharedBudget):
     ) -> None:
         super().__init__(clock, gil=gil, cores=cores)
         self.shield = Shield(self, switch)
-        self.phases = SiteEvents()
+        self.phases = SiteEvents() if sys.version_info >= (3, 12) else SiteProfiler()
         self.start_clean()
 
     def start_clean(self) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 from hybridrt.observe.gil_class import GilLedger, evidence_of, gil_class
 from hybridrt.observe.native import NativeLedger
 from hybridrt.observe.overlap import OverlapTrial
+from hybridrt.observe.wait_sites import WaitsPerCall
 from hybridrt.values import FunctionStatistics, Kind
 
 __all__ = [
@@ -106,7 +107,7 @@ class Profile:
         "holds", "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
         "owner", "parallel", "parallel_sums", "patience", "prelude", "puzzling",
         "queue_wait_ns",
-        "resolves", "seen_waiting", "served_ns", "settled", "try_at", "turn_at", "unclassified",
+        "resolves", "seen_waiting", "served_ns", "settled", "sited", "try_at", "turn_at", "unclassified",
         "wait_mean_ns", "wall_before", "wall_ns", "was_still",
     )  # fmt: skip
 
@@ -130,6 +131,8 @@ class Profile:
         """A call of it keeps the GIL for so long that a loop should go first."""
         self.prelude = False
         """Something is to be done before a call of it starts."""
+        self.sited: WaitsPerCall | None = None
+        """Its calls come to learned sites, where those are seen by a profile function."""
         self.opening_ns = 0
         """About the CPU time until a call says for the first time that it waits."""
         self.misses = self.gate_at = 0

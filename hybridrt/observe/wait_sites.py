@@ -18,7 +18,7 @@ from types import CodeType
 
 from hybridrt.values import WaitSiteStatistics
 
-__all__ = ["SITES_MAX", "WaitSite", "WaitSites"]
+__all__ = ["SITES_MAX", "WaitSite", "WaitSites", "WaitsPerCall"]
 
 SITES_MAX = 256
 """Sites known at once; the one with the least credit makes room."""
@@ -35,6 +35,11 @@ COMPUTED_COST = 8
 """times that. None of these is tuned."""
 AFTER_FIRST_NS = 10_000_000
 """CPU time that is expected after a return from a new site."""
+
+WHOLE_FIRST, WHOLE_EVERY = 4, 64
+"""Calls of a function that are looked at to their end: the first ones, and each so many. Not tuned."""
+MISSES_MAX = 16
+"""Calls in a row that came to no site, after which no more are looked at. Not tuned."""
 
 
 class WaitSite:
@@ -141,6 +146,41 @@ class WaitSites:
 
     def __iter__(self) -> Iterator[WaitSite]:
         return (site for places in tuple(self.by_code.values()) for site in tuple(places.values()))
+
+
+class WaitsPerCall:
+    """How many waits a call of a function has at learned sites, where it costs something to see them.
+
+    Some calls are looked at to their end, which tells; the others up to that many waits.
+    """
+
+    __slots__ = ("_calls", "_misses", "_waits")
+
+    def __init__(self) -> None:
+        self._calls = self._misses = self._waits = 0
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether its calls still come to sites."""
+        return self._misses < MISSES_MAX
+
+    def starts(self) -> int:
+        """Return how many waits of a call that starts are to be seen; 0 for all of them."""
+        self._calls += 1
+        return 0 if self._calls <= WHOLE_FIRST or self._calls % WHOLE_EVERY == 0 else self._waits
+
+    def ended(self, waits: int, last: int) -> None:
+        """Take in a call.
+
+        Args:
+            waits: How many were seen.
+            last: What `starts` has returned.
+        """
+        self._misses = 0 if waits else self._misses + 1
+        if waits > self._waits:
+            self._waits = waits
+        elif not last and 0 < waits < self._waits:
+            self._waits -= 1
 
 
 def _is_standard(function: object) -> bool:

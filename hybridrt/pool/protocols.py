@@ -65,6 +65,14 @@ class Phasing(Protocol):
         """Whether waits of calls can be told from within."""
         ...
 
+    def follow(self, worker: Any, call: Any) -> Any:
+        """Have the waits of a call seen that starts in this thread; return what `unfollow` wants, or None."""
+        ...
+
+    def unfollow(self, follower: Any) -> None:
+        """See no more of it."""
+        ...
+
     def rest(self) -> None:
         """Forget all that was learned; the last executor is over."""
         ...

@@ -7,7 +7,7 @@ the governor, by the frames of calls that it has seen to wait.
 
 A tool id is taken with the first site and given back when the last executor is over. Debuggers, profilers
 and coverage have ids of their own; if all are taken, no site is learned, and `statistics()` says so. Where
-there is no `sys.monitoring`, too.
+there is no `sys.monitoring`, `site_profiler` takes its place.
 
 Actors: the governor (`learn`), workers in calls of users (`_called`, `_returned`), the thread that closes the
 last pool (`rest`), and a forked child, which starts without sites. A change of events needs no lock besides
@@ -23,7 +23,7 @@ import time
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from hybridrt.observe.functions import PHASE_NS
+from hybridrt.observe.functions import PHASE_NS, Profile
 from hybridrt.observe.wait_sites import WaitSite, WaitSites
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.phases import computes_between_waits, enter, leave
@@ -31,7 +31,7 @@ from hybridrt.pool.state import Call, Worker
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import PhaseReason, PhaseStatistics
 
-__all__ = ["SiteEvents", "is_ours"]
+__all__ = ["SiteEvents", "arrive", "come_back", "is_ours"]
 
 _TOOL_IDS = (4, 3, 1, 0)
 """Those that are tried; 2 is for profilers and 5 for optimizers by name, and 0 and 1 for debuggers and
@@ -88,15 +88,18 @@ class SiteEvents:
             return False
         code, offset = frame.f_code, frame.f_lasti
         del frame
-        return self.add(code, offset)
+        return self.add(code, offset, profile=call.profile)
 
-    def add(self, code: CodeType, offset: int, *, doubtful: bool = False) -> bool:
+    def add(
+        self, code: CodeType, offset: int, *, doubtful: bool = False, profile: Profile | None = None
+    ) -> bool:
         """Know a site from now on; return True if it is a new one. By the governor.
 
         Args:
             code: The function.
             offset: Of the instruction.
             doubtful: Native threads computed meanwhile, for which the call may wait.
+            profile: The function whose call was seen to wait there, for `site_profiler`.
         """
         if self._sites.find(code, offset) is not None:
             return False
@@ -167,10 +170,15 @@ class SiteEvents:
 
     # ------------------------------------------------------------------ events
 
+    def follow(self, worker: Worker, call: Call) -> Any:
+        """Return None: it is the functions with sites that are watched; see `site_profiler`."""
+
+    def unfollow(self, follower: Any) -> None:
+        """Do nothing, as above."""
+
     def _make_called(self) -> Any:
         """Return what is called before each call from a watched function."""
         by_code, disable = self._sites.by_code, self._monitoring.DISABLE
-        wall, cpu = time.perf_counter_ns, time.thread_time_ns
 
         def called(code: CodeType, offset: int, function: object, _: object) -> object:
             places = by_code.get(id(code))
@@ -189,16 +197,7 @@ class SiteEvents:
             if call is None or not worker.pool.phases:
                 return None
             if worker.permit or call.unclassified or computes_between_waits(call.profile):
-                now = cpu()
-                if phase is not None and phase.last is not None:
-                    phase.ended(now)
-                try:  # noqa: SIM105  # a tenth of what this costs in all
-                    leave(worker, call)
-                except (SelfWaitError, MemoryError):
-                    pass  # the sampler sees it wait
-                phase = worker.phase
-                if phase is not None:
-                    phase.site, phase.site_wall_ns, phase.site_cpu_ns = site, wall(), now
+                arrive(worker, call, site)
             return None
 
         return called
@@ -214,28 +213,47 @@ class SiteEvents:
 
 def _returned(events: SiteEvents) -> Any:
     """Return what is called after each call of C code from a learned site."""
-    wall, cpu = time.perf_counter_ns, time.thread_time_ns
 
     def returned(code: CodeType, offset: int, function: object, _: object) -> None:
         worker = current_worker()
-        phase = None if worker is None else worker.phase
-        if worker is None or phase is None or phase.site is None:
-            return
-        site, phase.site = phase.site, None
-        now = phase.last_cpu_ns = cpu()
-        phase.last = site
-        if not site.returned(wall() - phase.site_wall_ns, now - phase.site_cpu_ns):
-            events.forget(site)
-        if site.after_ns < PHASE_NS:
-            return  # it hardly computes before it waits again
-        call = worker.call
-        if call is not None and (phase.left or computes_between_waits(call.profile)):
-            try:  # noqa: SIM105
-                enter(worker, call, cpu_ns=now)
-            except (SelfWaitError, MemoryError):
-                pass  # it goes on as before there were phases
+        if worker is not None:
+            come_back(events, worker)
 
     return returned
+
+
+def arrive(worker: Worker, call: Call, site: WaitSite) -> None:
+    """Give the permit of a call back that is about to wait at a site; in its thread."""
+    phase, now = worker.phase, time.thread_time_ns()
+    if phase is not None and phase.last is not None:
+        phase.ended(now)
+    try:  # noqa: SIM105  # a tenth of what this costs in all
+        leave(worker, call)
+    except (SelfWaitError, MemoryError):
+        pass  # the sampler sees it wait
+    phase = worker.phase
+    if phase is not None:
+        phase.site, phase.site_wall_ns, phase.site_cpu_ns = site, time.perf_counter_ns(), now
+
+
+def come_back(events: SiteEvents, worker: Worker) -> None:
+    """Ask for a permit for a call that has waited at a site, if it arrived there; in its thread."""
+    phase = worker.phase
+    if phase is None or phase.site is None:
+        return
+    site, phase.site = phase.site, None
+    now = phase.last_cpu_ns = time.thread_time_ns()
+    phase.last = site
+    if not site.returned(time.perf_counter_ns() - phase.site_wall_ns, now - phase.site_cpu_ns):
+        events.forget(site)
+    if site.after_ns < PHASE_NS:
+        return  # it hardly computes before it waits again
+    call = worker.call
+    if call is not None and (phase.left or computes_between_waits(call.profile)):
+        try:  # noqa: SIM105
+            enter(worker, call, cpu_ns=now)
+        except (SelfWaitError, MemoryError):
+            pass  # it goes on as before there were phases
 
 
 def is_ours(module: str) -> bool:

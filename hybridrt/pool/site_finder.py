@@ -109,7 +109,9 @@ class SiteFinder:
                 continue
             if steady or (now.ins is not None and now.ins == before.ins):
                 doubtful = native and before.worker.permit != NONE
-                found |= self._sites.add(now.code, now.offset, doubtful=doubtful)
+                call = before.worker.call
+                profile = None if call is None else call.profile
+                found |= self._sites.add(now.code, now.offset, doubtful=doubtful, profile=profile)
         return found
 
 

@@ -340,6 +340,7 @@ class WorkerThread(Worker):
         self.call = call
         if self.pool.hooks.on_event is not None:
             self.pool.hooks.started(call)
+        follower = None if profile.sited is None else self.pool.budget.phases.follow(self, call)
         try:
             if context is None:
                 call.value = fn(*call.args, **call.kwargs)
@@ -347,6 +348,8 @@ class WorkerThread(Worker):
                 call.value = context.run(fn, *call.args, **call.kwargs)
         except BaseException as error:
             call.error = error
+        if follower is not None:
+            self.pool.budget.phases.unfollow(follower)
         call.wall_ns = wall() - started - self.nested_wall_ns
         cpu_end = cpu()
         call.cpu_ns = cpu_end - cpu_start - self.nested_cpu_ns
