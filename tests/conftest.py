@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-pytest_plugins = ("tests.blocking", "tests.race", "tests.traces")
+pytest_plugins = ("tests.blocking", "tests.race", "tests.suspended", "tests.traces")
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
 if sys.platform != "win32":
