@@ -87,9 +87,11 @@ class Meter:
             if self._begin is not None:
                 self._begin(number)
             wall, cpu, count = time.perf_counter(), time.process_time(), 0
-            while (elapsed := time.perf_counter() - wall) < span:
+            elapsed = 0.0
+            while elapsed < span or not count:  # a block may pass before its first turn
                 yield from range(_STRIDE)
                 count += _STRIDE
+                elapsed = time.perf_counter() - wall
             if number:
                 self.wall_us.append(elapsed * 1e6 / count)
                 self.cpu_us.append((time.process_time() - cpu) * 1e6 / count)
