@@ -317,7 +317,7 @@ class PhaseReason(StrEnum):
     NO_TOOL_ID = "no_tool_id"
     """All tool ids of `sys.monitoring` are taken by others."""
     UNSUPPORTED = "unsupported"
-    """There is no `sys.monitoring`, and this is not CPython 3.11, where a profile function takes its place."""
+    """There is no `sys.monitoring`, and this is not CPython 3.11, which has a profile function instead."""
     OFF = "off"
     """Switched off: `phases=False` or `HYBRIDRT_PHASES=0`."""
 

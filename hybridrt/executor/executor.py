@@ -111,8 +111,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
             isolate over the loop. The same for all with `HYBRIDRT_MEASURE=0` in the environment when the
             executor is made.
         phases: Whether calls that wait and compute by turns hold a permit in each phase, where waits can be
-            seen: it takes a tool id of `sys.monitoring`, on CPython 3.11 a profile function in worker threads.
-            Off too with `HYBRIDRT_PHASES=0` in the environment when the executor is made.
+            seen: it takes a tool id of `sys.monitoring`, on CPython 3.11 a profile function in workers. Off
+            too with `HYBRIDRT_PHASES=0` in the environment when the executor is made.
         memory_max: Bytes of memory that this process and its isolates may use, until the executor is shut
             down; the least of all executors counts for all. Lowers `max_workers` to one thread per 4 MiB, but
             not below four. From nine tenths of it in use on, the `demand` policy adds no thread; isolates get

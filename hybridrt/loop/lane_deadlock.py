@@ -21,7 +21,6 @@ context, by the standard library's pool or an executor with `context="none"`, is
 from __future__ import annotations
 
 import asyncio
-import sys
 from concurrent import futures
 from contextvars import ContextVar
 from threading import get_ident
@@ -30,6 +29,7 @@ from typing import Any
 from hybridrt.errors import LaneNestingError
 from hybridrt.executor.future import chained_to
 from hybridrt.loop.call import LoopCall
+from hybridrt.measure.frames import stack_of
 from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.state import QUEUED, Call
 from hybridrt.pool.worker import current_worker
@@ -138,12 +138,7 @@ def _nesting_error(limiter: Limiter[Any], name: str) -> LaneNestingError:
 
 
 def _waits_for_a_future(thread: int) -> bool:
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        if frame.f_code in _WAITS:
-            return True
-        frame = frame.f_back
-    return False
+    return any(frame.f_code in _WAITS for frame in stack_of(thread))
 
 
 def _futures_of(task: asyncio.Task[Any] | None) -> list[futures.Future[Any]]:

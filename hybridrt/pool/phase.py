@@ -17,6 +17,8 @@ class Phase:
         call_ns: When the call started that has said last that it waits.
         cpu_ns: The thread's CPU time then.
         left: The call gave a permit back to wait, and asks for one when it comes back.
+        within: It gives a permit back or asks for one. What the thread waits for meanwhile, as for the start
+            of another worker, is no wait of the call.
         asking: It stands in the line for a permit; see `permits.Asking`.
         blocks: How often the thread was blocked in that line, for a call that is asked for its waits.
         last: The site that the call has come back from last, until it waits again.
@@ -30,6 +32,7 @@ class Phase:
     call_ns: int = -1
     cpu_ns: int = 0
     left: bool = False
+    within: bool = False
     asking: Any = None
     blocks: int = 0
     last: Any = None

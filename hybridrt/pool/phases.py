@@ -84,23 +84,27 @@ def leave(worker: Worker, call: Call) -> None:
     if phase is None:
         phase = worker.phase = Phase()
     to_start = NO_WORKERS
-    if pool.lock.locked():
-        without_convoy(pool.lock)
-    with pool.lock:
-        shows = call.unclassified
-        if phase.call_ns != call.started_ns:
-            phase.call_ns = call.started_ns
-            call.profile.said_waiting(pool.roster.cpu_ns() - worker.cpu_start_ns)
-        if shows:
-            call.profile.saw_waiting()
-            call.classified_locked()
-        if worker.permit:
-            phase.left = True
-            to_start = change_permit_locked(worker, NONE)
-        elif shows:
-            to_start = dispatch_locked(pool)
-    if to_start:
-        pool.start(to_start)
+    phase.within = True
+    try:
+        if pool.lock.locked():
+            without_convoy(pool.lock)
+        with pool.lock:
+            shows = call.unclassified
+            if phase.call_ns != call.started_ns:
+                phase.call_ns = call.started_ns
+                call.profile.said_waiting(pool.roster.cpu_ns() - worker.cpu_start_ns)
+            if shows:
+                call.profile.saw_waiting()
+                call.classified_locked()
+            if worker.permit:
+                phase.left = True
+                to_start = change_permit_locked(worker, NONE)
+            elif shows:
+                to_start = dispatch_locked(pool)
+        if to_start:
+            pool.start(to_start)
+    finally:
+        phase.within = False
 
 
 def begin(worker: Worker, call: Call) -> None:
@@ -130,9 +134,22 @@ def enter(worker: Worker, call: Call, permit: int = NONE, cpu_ns: int | None = N
     phase.left = False
     if worker.permit or worker.resolves or pool.admission.governs_all:
         return
-    permit = permit or _permit_for(profile)
+    phase.within = True
+    try:
+        if not _ask(worker, phase, profile, permit or _permit_for(profile)):
+            return
+    finally:
+        phase.within = False
+    phase.begun_ns = pool.roster.wall_ns()
+    phase.cpu_ns = pool.roster.cpu_ns() if cpu_ns is None else cpu_ns
+    if pool.shield.armed:
+        pool.shield.begins(profile)
+
+
+def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
+    """Have a permit before this returns True; False if the call has one already, or is over."""
+    pool = worker.pool
     share = profile.gil.share if permit == FREE else None
-    wall = pool.roster.wall_ns
     permits = pool.budget.permits
     asking: _Return | None = None
     to_start = NO_WORKERS
@@ -140,7 +157,7 @@ def enter(worker: Worker, call: Call, permit: int = NONE, cpu_ns: int | None = N
         without_convoy(pool.lock)
     with pool.lock:
         if not worker.serving or worker.permit:  # the sampler may have given it one meanwhile
-            return
+            return False
         if permits.has_room_to_return(permit, share):
             permits.take(permit)
             worker.permit = permit
@@ -154,19 +171,16 @@ def enter(worker: Worker, call: Call, permit: int = NONE, cpu_ns: int | None = N
     if to_start:
         pool.start(to_start)
     if asking is not None or profile.holds:
-        blocked, begun = blocks(), wall()
+        blocked, begun = blocks(), pool.roster.wall_ns()
         if asking is not None:
             _stand_in_line(worker, asking, permit)
         if profile.holds:
             pool.shield.give_way()
-        worker.nested_wall_ns += wall() - begun
+        worker.nested_wall_ns += pool.roster.wall_ns() - begun
         after = blocks()
         if blocked is not None and after is not None:
             phase.blocks += after - blocked
-    phase.begun_ns = wall()
-    phase.cpu_ns = pool.roster.cpu_ns() if cpu_ns is None else cpu_ns
-    if pool.shield.armed:
-        pool.shield.begins(profile)
+    return True
 
 
 def _permit_for(profile: Profile) -> int:

@@ -23,6 +23,7 @@ import time
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from hybridrt.measure.frames import top_frames
 from hybridrt.observe.functions import PHASE_NS, Profile
 from hybridrt.observe.wait_sites import WaitSite, WaitSites
 from hybridrt.pool.lock import SelfWaitError
@@ -79,7 +80,7 @@ class SiteEvents:
         """
         if not self.sees_waits or not worker.pool.phases:
             return False
-        frame = sys._current_frames().get(worker.thread.ident or 0)
+        frame = top_frames().get(worker.thread.ident or 0)
         probe = worker.probe
         now_ns = None if probe is None else probe.cpu_ns()
         if frame is None or now_ns is None or cpu_ns is None or worker.call is not call:
@@ -193,6 +194,8 @@ class SiteEvents:
                 return None
             call, phase = worker.call, worker.phase
             if phase is not None:
+                if phase.within:
+                    return None
                 phase.site = None
             if call is None or not worker.pool.phases:
                 return None
@@ -239,7 +242,7 @@ def arrive(worker: Worker, call: Call, site: WaitSite) -> None:
 def come_back(events: SiteEvents, worker: Worker) -> None:
     """Ask for a permit for a call that has waited at a site, if it arrived there; in its thread."""
     phase = worker.phase
-    if phase is None or phase.site is None:
+    if phase is None or phase.site is None or phase.within:
         return
     site, phase.site = phase.site, None
     now = phase.last_cpu_ns = time.thread_time_ns()

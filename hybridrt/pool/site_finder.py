@@ -10,10 +10,10 @@ Called by the governor alone, without the shared lock.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
+from hybridrt.measure.frames import top_frames
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.roster import all_workers
 from hybridrt.pool.site_events import SiteEvents, is_ours
@@ -95,11 +95,11 @@ class SiteFinder:
             return []
         self._turn = (self._turn + _AT_ONCE) % len(waiting)
         chosen = (waiting[self._turn :] + waiting[: self._turn])[:_AT_ONCE]
-        frames = sys._current_frames()
+        frames = top_frames()
         return [stand for worker in chosen if (stand := _stand(worker, frames)) is not None]
 
     def _second_look(self, stands: list[_Stand], *, steady: bool, native: bool) -> bool:
-        frames = sys._current_frames()
+        frames = top_frames()
         found = False
         for before in stands:
             now = _stand(before.worker, frames)

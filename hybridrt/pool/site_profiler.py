@@ -158,14 +158,17 @@ class _Follower:
 
     def _comes_to(self, site: WaitSite, frame: FrameType) -> None:
         worker = self._worker
+        phase = worker.phase
+        if phase is not None and phase.within:
+            return
         if self._computed_ns() > self._most_ns and not self.waits:  # the sampler sees it wait
             sys.setprofile(None)
             return
         call = worker.call
         self._events = EVENTS_MAX
         self._frame, self._at = frame, frame.f_lasti
-        if worker.phase is not None:
-            worker.phase.site = None
+        if phase is not None:
+            phase.site = None
         if call is not None and (worker.permit or call.unclassified or computes_between_waits(call.profile)):
             arrive(worker, call, site)
 

@@ -22,12 +22,12 @@ may start a thread.
 
 from __future__ import annotations
 
-import sys
 import threading
 from queue import Empty
 
 from hybridrt.compat import children_are_no_daemons, futures_logger, stdlib_threads
 from hybridrt.errors import WorkerLostError
+from hybridrt.measure.frames import top_frames
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS
@@ -81,7 +81,7 @@ class WorkerThread(Worker):
         """Return where the thread stands, as `at file:line in function`, unless it waits for an isolate."""
         if self._is_isolated():
             return IN_ISOLATE
-        frame = sys._current_frames().get(self.thread.ident or 0)
+        frame = top_frames().get(self.thread.ident or 0)
         if frame is None:
             return "at an unknown place"
         return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"

@@ -325,6 +325,76 @@ def test_unknown_calls_at_a_known_site_are_seen_to_wait_at_once(monitored: Pool)
 
 
 @needs_monitoring
+def test_the_start_of_another_worker_at_a_known_site_is_no_wait_of_the_call(
+    monitored: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `threading.Thread.start` waits in `Condition.wait`, where half of all calls wait."""
+    permits, gate, start = monitored.budget.permits, threading.Lock(), monitored.start
+    gate.acquire()
+    queued = threading.Event()
+
+    def starts_and_waits(*workers: Any) -> None:
+        wait_at(threading.Lock())
+        start(*workers)
+
+    def waits() -> None:
+        queued.wait(DEADLINE)
+        with blocking():
+            gate.acquire()
+
+    known(monitored, waits, Kind.SHORT)
+    monitored.profiles.of(waits).gated = True
+    known(monitored, len, Kind.SHORT)
+    monkeypatch.setattr(monitored, "start", starts_and_waits)
+    first, second = submit(monitored, waits), submit(monitored, len, "abc")
+    queued.set()
+    assert second.result(DEADLINE) == 3
+    until(lambda: permits.held[SHORT] == 0, "the first waits without a permit")
+    assert not first.done()
+    gate.release()
+    first.result(DEADLINE)
+
+
+@needs_monitoring
+def test_a_call_in_the_line_does_not_ask_twice_when_a_known_site_comes_in_between(
+    monitored: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a tool has put a Python function in the place of `Lock.acquire`."""
+
+    class WatchedLock:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.release = self.lock.release
+
+        def acquire(self, timeout: float = -1) -> bool:
+            if timeout >= 0:
+                wait_at(threading.Lock())
+            return self.lock.acquire(timeout=timeout)
+
+    gate, holds = threading.Lock(), threading.Event()
+    gate.acquire()
+
+    def comes_back() -> None:
+        with blocking():
+            gate.acquire()
+
+    def computes() -> bool:
+        gate.release()
+        return holds.wait(DEADLINE)
+
+    monkeypatch.setattr(phases, "STILL", 0.01)
+    monkeypatch.setattr(phases, "Lock", WatchedLock)
+    known(monitored, comes_back, Kind.SHORT)
+    monitored.profiles.of(comes_back).gated = True
+    known(monitored, computes, Kind.SHORT)
+    first, second = submit(monitored, comes_back), submit(monitored, computes)
+    first.result(DEADLINE)
+    assert monitored.tally.overdrafts == 1
+    holds.set()
+    assert second.result(DEADLINE)
+
+
+@needs_monitoring
 def test_other_threads_at_a_known_site_are_left_alone(monitored: Pool) -> None:
     gate = threading.Lock()
     wait_at(gate)
