@@ -39,10 +39,12 @@ async def on_hybridrt(options: Options, view: View) -> Report:
 async def on_default_executor(options: Options, view: View) -> Report:
     """Run the very same job on asyncio's default executor."""
     from ragkit import steps
+    from ragkit.encoder import BATCH
     from ragkit.job import Job
     from ragkit.runners import OnDefaultExecutor
 
-    return await Job(options, OnDefaultExecutor(lanes=(steps.keyword_search,)), view).run()
+    runner = OnDefaultExecutor(lanes=(steps.keyword_search,), batch=BATCH)
+    return await Job(options, runner, view).run()
 
 
 def run(options: Options, arguments: Sequence[str]) -> None:

@@ -15,6 +15,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from hybridrt import offload
+
 from .errors import ModelError
 from .model import Model
 
@@ -33,13 +35,20 @@ _FATAL_ONLY = 4
 
 
 class Encoder:
-    """An embedding model, loaded."""
+    """An embedding model, loaded.
+
+    Attributes:
+        tokenise_one: Awaits the tokens of one text, which gets them together with those of other callers.
+        embed_one: Awaits the vector of one text in the same way.
+    """
 
     def __init__(self, model: Model, onnx_file: Path) -> None:
         self.name = model.name
         self.dimensions = int(model.config["hidden_size"])
         self._tokenizer = _load_tokenizer(model)
         self._session = _load_session(onnx_file)
+        batched = offload(batch=BATCH, limit=os.cpu_count())  # both leave the GIL: a batch for each core
+        self.tokenise_one, self.embed_one = batched(self.tokenise), batched(self.embed)
 
     def tokenise(self, texts: Sequence[str]) -> list[Tokens]:
         """Return the tokens of each text, cut at the model's limit.
@@ -48,8 +57,8 @@ class Encoder:
         """
         return [np.array(encoding.ids, np.int64) for encoding in self._tokenizer.encode_batch(list(texts))]
 
-    def embed(self, batch: Sequence[Tokens]) -> Vectors:
-        """Return the vectors of some texts; their dot products are cosines. Releases the GIL.
+    def embed(self, batch: Sequence[Tokens]) -> list[Vectors]:
+        """Return the vector of each text; their dot products are cosines. Releases the GIL.
 
         The texts are padded to the longest, so it pays to batch texts of like length.
         """
@@ -60,7 +69,7 @@ class Encoder:
             ids[row, : len(tokens)] = tokens
             mask[row, : len(tokens)] = 1
         vectors: Vectors = self._session.run(["embedding"], {"input_ids": ids, "attention_mask": mask})[0]
-        return vectors
+        return list(vectors)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Return the vectors of texts, in their order; no texts give no rows."""

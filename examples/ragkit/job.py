@@ -15,7 +15,7 @@ from hybridrt import Agent
 from hybridrt.agents import Event, ModelError, Text, ToolCall
 
 from . import preparing, steps
-from .encoder import Encoder, Tokens, Vectors, batches_by_length
+from .encoder import Encoder, Vectors
 from .endpoint_process import extractive_endpoint
 from .errors import DocumentError, EndpointError, UsageError
 from .fetch import fetch, open_session
@@ -25,6 +25,7 @@ from .lines import stdin_lines
 from .llm import Llm, choose_model
 from .model import Model, find_model
 from .options import Options
+from .parsing import parse
 from .report import Answer, Report
 from .retrieval import search_tools
 from .runners import Runner
@@ -32,16 +33,6 @@ from .values import Chunk, Document, Raw, Skipped, Source
 from .view import View
 
 __all__ = ["Job"]
-
-LOADS_MAX = 16
-"""Documents fetched, read and parsed at once."""
-
-BATCHES_MAX = 32
-"""Batches on their way through tokenizer and model at once: far more than any machine here has cores. How
-many of them compute at once is the executor's business."""
-
-GROUP = 32
-"""Texts tokenised in one call."""
 
 INSTRUCTIONS = (
     "Answer the question from the documents that your tools search, and from nothing else. "
@@ -146,20 +137,22 @@ class Job:
         self._view.expect_documents(len(sources))
         async with open_session() as session:
 
-            async def one(source: Source) -> Parsed | None:
-                try:
-                    return await self._parse(await self._bytes_of(session, source))
-                except DocumentError as error:
-                    self._skipped.append(Skipped(source.location, str(error)))
-                except Exception as error:  # one document that breaks a parser does not end the job
-                    reason = f"cannot be parsed: {type(error).__name__}: {error}"
-                    self._skipped.append(Skipped(source.location, reason))
-                finally:
-                    self._view.advance_documents()
-                return None
+            async def load(source: Source) -> Raw:
+                return await self._bytes_of(session, source)
 
-            results = await self._run.map(one, sources, limit=LOADS_MAX)
-        return [result for result in results if result is not None]
+            parsed = []
+            async for document in self._run.pipe(sources, load, parse, skip=self._skip):
+                parsed.append(document)
+                self._view.advance_documents()
+        return parsed
+
+    def _skip(self, item: Source | Raw, error: Exception) -> None:
+        """Leave out a document that cannot be had, or breaks a parser."""
+        source = item.source if isinstance(item, Raw) else item
+        known = isinstance(error, DocumentError)
+        reason = str(error) if known else f"cannot be parsed: {type(error).__name__}: {error}"
+        self._skipped.append(Skipped(source.location, reason))
+        self._view.advance_documents()
 
     async def _bytes_of(self, session: aiohttp.ClientSession, source: Source) -> Raw:
         if isinstance(source.place, bytes):
@@ -170,29 +163,19 @@ class Job:
         self._fetched += 1
         return raw
 
-    async def _parse(self, raw: Raw) -> Parsed:
-        document = await self._run.call(steps.parse, raw)
-        return document, await self._run.call(steps.chunk, document)
-
     async def _embed(self, encoder: Encoder, chunks: Sequence[Chunk]) -> Vectors:
-        """Embed chunks in batches of like length; the title goes with the text."""
+        """Embed chunks, those of like length together; the title goes with the text."""
         self._view.expect_chunks(len(chunks))
-        tokens = await self._tokenise(encoder, [f"{chunk.title}\n{chunk.text}" for chunk in chunks])
+        texts = [f"{chunk.title}\n{chunk.text}" for chunk in chunks]
+        tokens = [each async for each in self._run.pipe(texts, encoder.tokenise_one)]
+        order = sorted(range(len(chunks)), key=lambda i: len(tokens[i]))
         vectors = np.empty((len(chunks), encoder.dimensions), np.float32)
-
-        async def one(batch: list[int]) -> None:
-            vectors[batch] = await self._run.call(steps.embed, encoder, [tokens[i] for i in batch])
-            self._view.advance_chunks(len(batch))
-
-        await self._run.map(one, batches_by_length(tokens), limit=BATCHES_MAX)
+        embedded = self._run.pipe([tokens[i] for i in order], encoder.embed_one)
+        place = iter(order)
+        async for vector in embedded:
+            vectors[next(place)] = vector
+            self._view.advance_chunks()
         return vectors
-
-    async def _tokenise(self, encoder: Encoder, texts: Sequence[str]) -> list[Tokens]:
-        async def one(group: Sequence[str]) -> list[Tokens]:
-            return await self._run.call(steps.tokenise, encoder, group)
-
-        groups = [texts[start : start + GROUP] for start in range(0, len(texts), GROUP)]
-        return [tokens for group in await self._run.map(one, groups, limit=BATCHES_MAX) for tokens in group]
 
     async def _answer(self, llm: Llm, encoder: Encoder, index: Index) -> None:
         tools = search_tools(self._run, encoder, index)
@@ -203,7 +186,7 @@ class Job:
             return await self._ask(agent, question, titles)
 
         questions, limit = self._options.questions, self._options.concurrency
-        self._answers += await self._run.map(ask, questions, limit=limit)
+        self._answers += [answer async for answer in self._run.pipe(questions, ask, limit=limit)]
         async for question in self._asked_for():
             self._answers.append(await ask(question))
 

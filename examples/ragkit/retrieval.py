@@ -37,9 +37,9 @@ def search_tools(runner: Runner, encoder: Encoder, index: Index) -> list[Tool[..
             query: What to look for, in plain words.
             count: How many passages.
         """
-        tokens = await runner.call(steps.tokenise, encoder, [query])
-        vectors = await runner.call(steps.embed, encoder, tokens)
-        return _listed(await runner.call(steps.vector_search, index, vectors[0], count))
+        tokens = await runner.call(encoder.tokenise_one, query)
+        vector = await runner.call(encoder.embed_one, tokens)
+        return _listed(await runner.call(steps.vector_search, index, vector, count))
 
     @tool
     async def search_by_words(query: Text, count: Count = 6) -> Found:

@@ -7,9 +7,10 @@ runs the very same job on both.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
@@ -22,7 +23,12 @@ __all__ = ["OnDefaultExecutor", "OnHybridrt", "Runner", "Step"]
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
-T = TypeVar("T")
+
+AT_ONCE = 32
+"""Items in work at once on the default executor: as many as where a stage of hybridrt's pipe waits."""
+
+Skip = Callable[[Any, Exception], None]
+Stage = Callable[[Any], Coroutine[Any, Any, Any]]
 
 
 class Step(Protocol[P, R_co]):
@@ -39,10 +45,17 @@ class Runner(Protocol):
     async def call(self, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run one step off the loop."""
 
-    async def map(
-        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
-    ) -> list[R]:
-        """Run a coroutine function over items, `limit` at a time; results keep their order."""
+    def pipe(
+        self, items: Sequence[Any], *stages: Stage, limit: int | None = None, skip: Skip | None = None
+    ) -> AsyncIterator[Any]:
+        """Run items through coroutine functions and steps that overlap; results keep their order.
+
+        Args:
+            items: What the first stage takes, one by one.
+            *stages: Functions of one item.
+            limit: How many items the first stage has in work at once, if it is to be bounded.
+            skip: Told of an item on which a stage raised, and its error; else the first error ends it all.
+        """
 
     def cost(self) -> Cost:
         """Return what was measured so far."""
@@ -58,11 +71,17 @@ class OnHybridrt:
         """Await the step: that is all there is to do."""
         return await step(*args, **kwargs)
 
-    async def map(
-        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
-    ) -> list[R]:
-        """As `Runtime.map`."""
-        return await self._runtime.map(function, items, limit=limit)
+    async def pipe(
+        self, items: Sequence[Any], *stages: Stage, limit: int | None = None, skip: Skip | None = None
+    ) -> AsyncIterator[Any]:
+        """As `hybridrt.pipe`."""
+        first = hybridrt.stage(stages[0], concurrency=limit)
+        async with hybridrt.pipe(items, first, *stages[1:], on_error="skip" if skip else "raise") as pipe:
+            async for result in pipe:
+                yield result
+        for skipped in pipe.skipped:
+            assert skip is not None
+            skip(skipped.item, skipped.error)
 
     def cost(self) -> Cost:
         """Return what the runtime measured by itself."""
@@ -120,9 +139,11 @@ class OnDefaultExecutor:
 
     Args:
         lanes: Steps whose calls must not overlap; a lock for each stands in for hybridrt's lanes.
+        batch: How many items a batched step is given at once.
     """
 
     lanes: tuple[Step[..., Any], ...] = ()
+    batch: int = 1
     _locks: dict[int, asyncio.Lock] = field(default_factory=dict)
     _sums: dict[str, _Sums] = field(default_factory=dict)
     _guard: threading.Lock = field(default_factory=threading.Lock)
@@ -136,23 +157,41 @@ class OnDefaultExecutor:
         submitted = time.perf_counter()
         lock = self._locks.get(id(step))
         if lock is None:
-            return await self._submit(submitted, step, *args, **kwargs)
+            return await self._submit(submitted, step, step.sync, *args, **kwargs)
         async with lock:
-            return await self._submit(submitted, step, *args, **kwargs)
+            return await self._submit(submitted, step, step.sync, *args, **kwargs)
 
-    async def map(
-        self, function: Callable[[T], Coroutine[Any, Any, R]], items: Iterable[T], *, limit: int
-    ) -> list[R]:
-        """The same with a semaphore and a task group."""
-        free = asyncio.Semaphore(limit)
+    async def pipe(
+        self, items: Sequence[Any], *stages: Stage, limit: int | None = None, skip: Skip | None = None
+    ) -> AsyncIterator[Any]:
+        """A task for each item, or for each batch, `limit` of them in work at once."""
+        free = asyncio.Semaphore(limit or AT_ONCE)
 
-        async def one(item: T) -> R:
+        async def one(some: Sequence[Any]) -> Sequence[Any]:
             async with free:
-                return await function(item)
+                if isinstance(step := stages[0], hybridrt.Batched):
+                    return await self._submit(time.perf_counter(), step, inspect.unwrap(step), some)
+                (item,) = some
+                try:
+                    for stage in stages:
+                        item = await (self.call(stage, item) if hasattr(stage, "sync") else stage(item))
+                except Exception as error:
+                    if skip is None:
+                        raise
+                    skip(item, error)
+                    return []
+                return [item]
 
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-        return [task.result() for task in tasks]
+        size = self.batch if isinstance(stages[0], hybridrt.Batched) else 1
+        tasks = [asyncio.ensure_future(one(items[at : at + size])) for at in range(0, len(items), size)]
+        try:
+            for task in tasks:
+                for result in await task:
+                    yield result
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def cost(self) -> Cost:
         """Return the sums so far, the largest CPU time first."""
@@ -176,12 +215,14 @@ class OnDefaultExecutor:
             pool=pool,
         )
 
-    async def _submit(self, submitted: float, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def _submit(
+        self, submitted: float, step: Any, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         def measured() -> R:
             started, cpu = time.perf_counter(), time.thread_time()
             failed = True
             try:
-                result = step.sync(*args, **kwargs)
+                result = function(*args, **kwargs)
                 failed = False
                 return result
             finally:
@@ -193,7 +234,7 @@ class OnDefaultExecutor:
     def _add(self, step: Any, failed: bool, wall: float, cpu: float, queue_wait: float) -> None:
         with self._guard:
             self._threads.add(threading.get_ident())
-            sums = self._sums.setdefault(step.__name__, _Sums())
+            sums = self._sums.setdefault(step.__qualname__, _Sums())
             sums.calls += 1
             sums.failed += failed
             sums.wall += wall

@@ -15,26 +15,21 @@ from hybridrt import offload
 
 from . import llm, sources
 from . import model as models
-from .chunk import chunk_document, unique
-from .encoder import Encoder, Tokens, Vectors
+from .chunk import unique
+from .encoder import Encoder, Vectors
 from .index import Index
-from .parse import parse_document
 from .values import Chunk, Document, Passage, Raw, Skipped, Source
 
 __all__ = [
     "INDEX_LANE",
     "build_index",
-    "chunk",
-    "embed",
     "find_documents",
     "keyword_search",
     "load_encoder",
     "merge",
     "open_client",
-    "parse",
     "read",
     "read_around",
-    "tokenise",
     "vector_search",
 ]
 
@@ -55,18 +50,6 @@ def read(source: Source) -> Raw:
 
 
 @offload
-def parse(raw: Raw) -> Document:
-    """Turn markup into sections of text."""
-    return parse_document(raw)
-
-
-@offload
-def chunk(document: Document) -> list[Chunk]:
-    """Cut a document into pieces that fit the model."""
-    return chunk_document(document)
-
-
-@offload
 def merge(documents: Iterable[tuple[Document, list[Chunk]]]) -> tuple[list[Chunk], int]:
     """Gather the pieces of all documents and drop repeats."""
     return unique(documents)
@@ -76,18 +59,6 @@ def merge(documents: Iterable[tuple[Document, list[Chunk]]]) -> tuple[list[Chunk
 def load_encoder(model: models.Model, onnx_file: Path) -> Encoder:
     """Load tokenizer and session."""
     return Encoder(model, onnx_file)
-
-
-@offload
-def tokenise(encoder: Encoder, texts: Sequence[str]) -> list[Tokens]:
-    """Split texts into tokens."""
-    return encoder.tokenise(texts)
-
-
-@offload
-def embed(encoder: Encoder, batch: Sequence[Tokens]) -> Vectors:
-    """Run the embedding model."""
-    return encoder.embed(batch)
 
 
 @offload

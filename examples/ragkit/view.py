@@ -56,10 +56,10 @@ class View:
         """Start the bar for chunks."""
         self._chunks = self._progress.add_task("embed chunks            ", total=count)
 
-    def advance_chunks(self, count: int) -> None:
-        """Count embedded chunks."""
+    def advance_chunks(self) -> None:
+        """Count an embedded chunk."""
         if self._chunks is not None:
-            self._progress.advance(self._chunks, count)
+            self._progress.advance(self._chunks)
 
     def prompt(self) -> None:
         """Ask for a question."""

@@ -65,7 +65,8 @@ def test_the_language_reference_is_indexed_and_answers_with_citations(tmp_path: 
     assert answer.tools >= 3
     assert answer.text.split()[0] in done.stdout
     calls = {step.name: step.calls for step in report.cost.steps}
-    assert (calls["parse"], calls["keyword_search"], calls["vector_search"]) == (4, 1, 1)
+    assert (calls["keyword_search"], calls["vector_search"]) == (1, 1)
+    assert sum(step.calls for step in report.cost.steps if step.name.partition(" ")[0] == "parse") == 4
     assert [phase.name for phase in report.phases] == ["prepare", "index", "answer"]
 
 

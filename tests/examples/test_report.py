@@ -144,7 +144,8 @@ def test_progress_counts_documents_and_chunks() -> None:
         view.expect_documents(2)
         view.advance_documents()
         view.expect_chunks(16)
-        view.advance_chunks(8)
+        for _ in range(8):
+            view.advance_chunks()
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert "1/2" in told
     assert "8/16" in told

@@ -43,7 +43,7 @@ async def runner_named(name: str) -> AsyncIterator[Runner]:
         async with hybridrt.Runtime() as runtime:
             yield OnHybridrt(runtime)
     else:
-        yield OnDefaultExecutor(lanes=(alone,))
+        yield OnDefaultExecutor(lanes=(alone,), batch=4)
         await asyncio.get_running_loop().shutdown_default_executor()
 
 
@@ -55,8 +55,15 @@ async def test_a_step_gives_its_result_and_its_error(name: str) -> None:
             await runner.call(double, -1)
 
 
+@hybridrt.offload(batch=4)
+def halve(values: list[int]) -> list[int]:
+    """A batched step."""
+    assert len(values) <= 4
+    return [value // 2 for value in values]
+
+
 @pytest.mark.parametrize("name", NAMES)
-async def test_map_keeps_order_and_limit(name: str) -> None:
+async def test_a_pipe_keeps_order_and_limit(name: str) -> None:
     at_once = most = 0
 
     async def one(value: int) -> int:
@@ -68,8 +75,36 @@ async def test_map_keeps_order_and_limit(name: str) -> None:
         return result
 
     async with runner_named(name) as runner:
-        assert await runner.map(one, range(20), limit=3) == list(range(0, 40, 2))
+        results = [result async for result in runner.pipe(range(20), one, halve, limit=3)]
+    assert results == list(range(20))
     assert most == 3
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_batched_step_gets_items_together(name: str) -> None:
+    async with runner_named(name) as runner:
+        assert [result async for result in runner.pipe(range(9), halve)] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+        (step,) = [step for step in runner.cost().steps if step.name == "halve"]
+    assert step.calls < 9
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_pipe_skips_items_that_fail_or_ends_with_the_first_error(name: str) -> None:
+    skipped: list[tuple[int, str]] = []
+
+    async def add(value: int) -> int:
+        if value == 7:
+            raise LookupError("seven")
+        return value - 2
+
+    def skip(item: int, error: Exception) -> None:
+        skipped.append((item, str(error)))
+
+    async with runner_named(name) as runner:
+        assert [result async for result in runner.pipe([1, 2, 7, 5], add, double, skip=skip)] == [0, 6]
+        assert sorted(skipped) == [(-1, "negative"), (7, "seven")]
+        with pytest.raises(LookupError, match="seven"):
+            _ = [result async for result in runner.pipe([7], add, double)]
 
 
 @pytest.mark.parametrize("name", NAMES)
