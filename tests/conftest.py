@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -44,3 +45,12 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Name the event loops that every asynchronous test runs on."""
     return LOOPS
+
+
+@pytest.fixture
+def quiet_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The thread that ends with an error says nothing; it may end after the test has."""
+    ended = threading.Event()
+    monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
+    yield
+    assert ended.wait(60)

@@ -231,10 +231,10 @@ async def test_a_call_that_nests_in_its_lane_ends_with_that(tracing: Tracing) ->
     assert tracing.told("len")[0][:2] == ("withdrawn", "LaneNestingError")
 
 
+@pytest.mark.usefixtures("quiet_thread")
 async def test_a_call_whose_worker_dies_ends_with_that(
     tracing: Tracing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     execute = WorkerThread._execute
 
     def dies(worker: WorkerThread, call: Any) -> None:

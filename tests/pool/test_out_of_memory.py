@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
@@ -33,12 +32,6 @@ def submit(pool: Pool, fn: Callable[..., Any], *args: Any, **fields: Any) -> Any
         setattr(call, name, value)
     pool.push(call)
     return call
-
-
-@pytest.fixture
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads that end with an error do not say so."""
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +63,7 @@ def dies_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WorkerThread, "_execute", dies)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet_thread")
 def test_a_worker_that_dies_before_its_call_begins_fails_that_and_is_replaced(
     make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,7 +79,7 @@ def test_a_worker_that_dies_before_its_call_begins_fails_that_and_is_replaced(
     assert (tally.completed, tally.failed, tally.workers_lost, lane.active) == (3, 1, 1, 0)
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet_thread")
 async def test_an_awaited_call_whose_worker_dies_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     dies_once(monkeypatch)
     with pytest.raises(WorkerLostError, match="len"):
@@ -112,7 +105,7 @@ def test_a_call_that_a_worker_dies_of_while_it_waits_for_it_fails(
     assert executor.submit(len, "abc").result(DEADLINE) == 3
 
 
-@pytest.mark.usefixtures("quiet")
+@pytest.mark.usefixtures("quiet_thread")
 def test_calls_behind_a_dead_worker_run_though_there_was_no_memory_for_another_one(
     make_private: MakePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

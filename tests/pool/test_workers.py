@@ -216,11 +216,11 @@ def test_calls_of_a_worker_killed_while_parked_run_on_another(make_private: Make
         threading.excepthook = hook
 
 
+@pytest.mark.usefixtures("quiet_thread")
 def test_a_worker_that_dies_in_a_call_fails_that_call_alone(
     make_private: MakePool, meeting: Meeting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It dies outside of the user's function, where nothing else catches."""
-    monkeypatch.setattr(threading, "excepthook", lambda _: None)
     pool = make_private(lanes=False, max_workers=2)
     neighbour = submit(pool, meeting, "fine")
     meeting.wait_for(1)
