@@ -23,14 +23,13 @@ _WATCH = """
 import os, select, sys, time
 if os.fork():
     os._exit(0)
-moment, still = float(sys.argv[1]), float(sys.argv[2])
+moment, still, before = float(sys.argv[1]), float(sys.argv[2]), time.monotonic()
 print(os.getpid(), flush=True)
-while True:
-    begun = time.monotonic()
-    if select.select([0], [], [], moment)[0]:
-        break
-    if time.monotonic() - begun >= still:
-        print(time.monotonic(), flush=True)
+while not select.select([0], [], [], moment)[0]:
+    now = time.monotonic()
+    if now - before >= still:
+        print(now, flush=True)
+    before = now
 """
 """Goes on in a child's child, since tests count children, and ends with its standard input."""
 
