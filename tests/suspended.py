@@ -8,7 +8,6 @@ that run counts. All other failures stand.
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -23,13 +22,18 @@ _WATCH = """
 import os, select, sys, time
 if os.fork():
     os._exit(0)
-moment, still, before = float(sys.argv[1]), float(sys.argv[2]), time.monotonic()
+moment, still, before, last = float(sys.argv[1]), float(sys.argv[2]), time.monotonic(), 0.0
 print(os.getpid(), flush=True)
-while not select.select([0], [], [], moment)[0]:
+while True:
+    asked = select.select([0], [], [], moment)[0]
     now = time.monotonic()
     if now - before >= still:
-        print(now, flush=True)
+        last = now
     before = now
+    if asked:
+        if not os.read(0, 1):
+            break
+        print(last, flush=True)
 """
 """Goes on in a child's child, since tests count children, and ends with its standard input."""
 
@@ -45,21 +49,17 @@ class Watch:
 
     def __init__(self, still: float = STILL_SECONDS) -> None:
         command = [sys.executable, "-I", "-S", "-c", _WATCH, str(_MOMENT), str(still)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
         process.wait()
         assert process.stdin is not None
         assert process.stdout is not None
         self._input, self._notes = process.stdin, process.stdout
         self.pid = int(self._notes.readline())
-        os.set_blocking(self._notes.fileno(), False)
-        self._last = 0.0
 
     def stood_still(self, begun: float) -> bool:
         """Return True if the machine has stood still since a time of the monotonic clock."""
-        time.sleep(2 * _MOMENT)  # the note comes when the moment is over
-        for line in (self._notes.read() or b"").splitlines():
-            self._last = float(line)
-        return self._last >= begun
+        self._input.write(b"?")
+        return float(self._notes.readline()) >= begun
 
     def stop(self) -> None:
         """End it."""

@@ -20,7 +20,7 @@ from hybridrt import offload
 from .errors import ModelError
 from .model import Model
 
-__all__ = ["BATCH", "Encoder", "Tokens", "Vectors", "batches_by_length"]
+__all__ = ["BATCH", "Encoder", "Tokens", "Vectors", "batches_by_length", "by_length"]
 
 Tokens = NDArray[np.int64]
 """The token numbers of one text."""
@@ -80,9 +80,14 @@ class Encoder:
         return vectors
 
 
+def by_length(texts: Sequence[Tokens]) -> list[int]:
+    """Return the numbers of the texts, those of the shortest first, so that little is padded."""
+    return sorted(range(len(texts)), key=lambda i: len(texts[i]))
+
+
 def batches_by_length(texts: Sequence[Tokens]) -> list[list[int]]:
-    """Return the numbers of the texts in batches of like length, so that little is padded."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    """Return the same in batches."""
+    order = by_length(texts)
     return [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
 
 

@@ -15,7 +15,7 @@ from hybridrt import Agent
 from hybridrt.agents import Event, ModelError, Text, ToolCall
 
 from . import preparing, steps
-from .encoder import Encoder, Vectors
+from .encoder import Encoder, Vectors, by_length
 from .endpoint_process import extractive_endpoint
 from .errors import DocumentError, EndpointError, UsageError
 from .fetch import fetch, open_session
@@ -168,7 +168,7 @@ class Job:
         self._view.expect_chunks(len(chunks))
         texts = [f"{chunk.title}\n{chunk.text}" for chunk in chunks]
         tokens = [each async for each in self._run.pipe(texts, encoder.tokenise_one)]
-        order = sorted(range(len(chunks)), key=lambda i: len(tokens[i]))
+        order = by_length(tokens)
         vectors = np.empty((len(chunks), encoder.dimensions), np.float32)
         embedded = self._run.pipe([tokens[i] for i in order], encoder.embed_one)
         place = iter(order)

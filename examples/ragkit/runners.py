@@ -25,7 +25,7 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 AT_ONCE = 32
-"""Items in work at once on the default executor: as many as where a stage of hybridrt's pipe waits."""
+"""Items in work at once on the default executor; a stage of hybridrt's pipe that waits has as many."""
 
 Skip = Callable[[Any, Exception], None]
 Stage = Callable[[Any], Coroutine[Any, Any, Any]]
@@ -79,9 +79,9 @@ class OnHybridrt:
         async with hybridrt.pipe(items, first, *stages[1:], on_error="skip" if skip else "raise") as pipe:
             async for result in pipe:
                 yield result
-        for skipped in pipe.skipped:
-            assert skip is not None
-            skip(skipped.item, skipped.error)
+        if skip is not None:
+            for skipped in pipe.skipped:
+                skip(skipped.item, skipped.error)
 
     def cost(self) -> Cost:
         """Return what the runtime measured by itself."""
@@ -166,10 +166,12 @@ class OnDefaultExecutor:
     ) -> AsyncIterator[Any]:
         """A task for each item, or for each batch, `limit` of them in work at once."""
         free = asyncio.Semaphore(limit or AT_ONCE)
+        step: Any = stages[0]
+        batched = isinstance(step, hybridrt.Batched)
 
         async def one(some: Sequence[Any]) -> Sequence[Any]:
             async with free:
-                if isinstance(step := stages[0], hybridrt.Batched):
+                if batched:
                     return await self._submit(time.perf_counter(), step, inspect.unwrap(step), some)
                 (item,) = some
                 try:
@@ -182,7 +184,7 @@ class OnDefaultExecutor:
                     return []
                 return [item]
 
-        size = self.batch if isinstance(stages[0], hybridrt.Batched) else 1
+        size = self.batch if batched else 1
         tasks = [asyncio.ensure_future(one(items[at : at + size])) for at in range(0, len(items), size)]
         try:
             for task in tasks:
