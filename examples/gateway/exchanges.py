@@ -44,8 +44,7 @@ class Exchange:
     began: float = field(default_factory=time.monotonic)
     at: float = field(default_factory=time.time)
     ended: float = 0.0
-    kept: list[bytes] = field(default_factory=list)
-    kept_size: int = 0
+    kept: bytearray = field(default_factory=bytearray)
     size: int = 0
     digest: str | None = None
     _hash: object = None
@@ -53,18 +52,17 @@ class Exchange:
     def keep(self, piece: bytes) -> None:
         """Take note of a piece of the answer."""
         self.size += len(piece)
-        if self._hash is None and self.kept_size + len(piece) <= self.kept_max:
-            self.kept.append(piece)
-            self.kept_size += len(piece)
+        if self._hash is None and len(self.kept) + len(piece) <= self.kept_max:
+            self.kept += piece
             self.hold(len(piece))
             return
-        hashing = self._hash or sha256(b"".join(self.kept))
+        hashing = self._hash or sha256(self.kept)
         hashing.update(piece)  # type: ignore[attr-defined]  # hashlib names no public type
         self._hash = hashing
 
     def done(self) -> None:
         """Let go of the bodies; called once."""
-        self.release(len(self.body) + self.kept_size)
+        self.release(len(self.body) + len(self.kept))
 
     def end(self, outcome: Outcome, status: int) -> None:
         """Take note of the end."""

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.analysis import analyse, answer_text, cost_of, entropy_of, load_tokenizer, prompt_text
+from gateway.analysis import (
+    PIECE,
+    analyse,
+    answer_text,
+    cost_of,
+    entropy_of,
+    load_tokenizer,
+    pieces,
+    prompt_text,
+)
 from gateway.config import Price
 from gateway.errors import ConfigError
 from gateway.exchanges import Exchange
@@ -43,12 +53,12 @@ def exchange(body: Any, *pieces: bytes, kept_max: int = 10_000, event_stream: bo
     [([], 0.0), ([7] * 9, 0.0), ([1, 2], 1.0), ([1, 2, 3, 4], 2.0), ([1, 1, 1, 2], 0.8112781)],
 )
 def test_entropy_is_shannons(tokens: list[int], bits: float) -> None:
-    assert entropy_of(tokens) == pytest.approx(bits)
+    assert entropy_of(Counter(tokens)) == pytest.approx(bits)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1))
 def test_entropy_lies_between_none_and_that_of_equal_shares(tokens: list[int]) -> None:
-    assert 0.0 <= entropy_of(tokens) <= math.log2(len(set(tokens))) + 1e-9
+    assert 0.0 <= entropy_of(Counter(tokens)) <= math.log2(len(set(tokens))) + 1e-9
 
 
 def test_the_first_price_that_fits_counts() -> None:
@@ -92,11 +102,26 @@ def test_tokens_are_counted_beyond_the_models_window() -> None:
     assert found.response_sha256 == HASH_OF_NOTHING
 
 
+@pytest.mark.parametrize("word", ["fox ", "quick brown ", "狐"])
+def test_a_long_text_is_counted_by_pieces_as_if_it_were_whole(word: str) -> None:
+    text = word * (2 * PIECE // len(word) + 7)
+    whole = load_tokenizer("").encode_batch_fast([text], add_special_tokens=False)[0].ids
+    found = analyse(load_tokenizer(""), (), exchange({"messages": [{"content": text}]}))
+    assert found.prompt_tokens == len(whole)
+
+
+@pytest.mark.parametrize("text", ["", " ", "x" * PIECE, "x" * (PIECE + 1), " " * (3 * PIECE), "ab " * PIECE])
+def test_pieces_are_the_whole_text_and_none_is_too_long(text: str) -> None:
+    cut = list(pieces(text))
+    assert "".join(cut) == text
+    assert all(0 < len(each) <= PIECE for each in cut)
+
+
 @pytest.mark.parametrize("kept_max", [0, 3, 4, 100])
 def test_the_hash_is_that_of_the_whole_answer_however_much_is_kept(kept_max: int) -> None:
     whole = analyse(load_tokenizer(""), (), exchange({}, b"ab", b"cd", b"ef"))
     part = exchange({}, b"ab", b"cd", b"ef", kept_max=kept_max)
-    assert part.kept_size <= kept_max
+    assert len(part.kept) <= kept_max
     assert analyse(load_tokenizer(""), (), part).response_sha256 == whole.response_sha256
 
 
