@@ -93,6 +93,9 @@ Switch interval
     It is put back when nothing has computed for 50 ms, at close, and in a forked child. A value that
     other code sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
     whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
+Priority
+    On Linux threads run 5 steps of niceness below the loop's, isolates 10, so that it gets a core when it
+    wakes. What calls start inherits it. `shield=False` and HYBRIDRT_SHIELD=0 leave priorities alone.
 anyio's threads
     `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
     of the loop's `Runtime` as other calls do, up to `max_workers` at once instead of anyio's 40. A limiter

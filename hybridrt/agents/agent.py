@@ -46,12 +46,12 @@ class _Run:
 
     def count(self, reply: Reply) -> None:
         """Add what a reply used."""
-        usage, counted = self.usage, reply.usage
+        usage, counted = self.usage, reply.usage or {}
         self.usage = Usage(
             requests=usage.requests + 1,
-            uncounted=usage.uncounted + (counted is None),
-            prompt_tokens=usage.prompt_tokens + (getattr(counted, "prompt_tokens", None) or 0),
-            completion_tokens=usage.completion_tokens + (getattr(counted, "completion_tokens", None) or 0),
+            uncounted=usage.uncounted + (not counted),
+            prompt_tokens=usage.prompt_tokens + (counted.get("prompt_tokens") or 0),
+            completion_tokens=usage.completion_tokens + (counted.get("completion_tokens") or 0),
         )
 
 

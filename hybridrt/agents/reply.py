@@ -12,6 +12,7 @@ from typing import Any
 import openai
 from openai import AsyncOpenAI
 
+from hybridrt.agents.chunks import as_json, open_chunks
 from hybridrt.agents.errors import ModelError
 
 __all__ = ["Reply", "RequestedCall", "read_reply"]
@@ -51,42 +52,43 @@ class Reply:
     text: str = ""
     calls: list[RequestedCall] = field(default_factory=list)
     finish_reason: str | None = None
-    usage: Any = None
+    usage: Json | None = None
     pieces: int = 0
     _numbered: dict[int, RequestedCall] = field(default_factory=dict)
 
-    def add(self, chunk: Any) -> str:
+    def add(self, chunk: Json) -> str:
         """Take in a chunk and return the text that it brings.
 
         Endpoints differ: some send no list of choices with what they count, or no index or id with a call.
         """
-        self.usage = getattr(chunk, "usage", None) or self.usage
+        self.usage = dict(chunk.get("usage") or ()) or self.usage
         said = ""
-        for choice in getattr(chunk, "choices", None) or ():
-            if choice.index:  # only one was asked for
+        for choice in chunk.get("choices") or ():
+            if choice.get("index"):  # only one was asked for
                 continue
-            self.finish_reason = choice.finish_reason or self.finish_reason
-            delta = choice.delta
+            self.finish_reason = choice.get("finish_reason") or self.finish_reason
+            delta = choice.get("delta")
             if delta is None:
                 continue
             self.pieces += 1
-            for piece in delta.tool_calls or ():
+            for piece in delta.get("tool_calls") or ():
                 self._add_call(piece)
-            said += (delta.content or "") + (getattr(delta, "refusal", None) or "")
+            said += (delta.get("content") or "") + (delta.get("refusal") or "")
         self.text += said
         return said
 
-    def _add_call(self, piece: Any) -> None:
+    def _add_call(self, piece: Json) -> None:
         """Add a piece of a tool call: those of one call share an index, and all but the first lack the id."""
-        number = piece.index if piece.index is not None else -1
+        number, id = piece.get("index"), piece.get("id")
+        number = -1 if number is None else number
         call = self._numbered.get(number)
-        if call is None or (piece.id and call.id and piece.id != call.id) or (number < 0 and piece.id):
+        if call is None or (id and call.id and id != call.id) or (number < 0 and id):
             call = self._numbered[number] = RequestedCall()
             self.calls.append(call)
-        call.id = piece.id or call.id
-        if piece.function is not None:
-            call.name += piece.function.name or ""
-            call.arguments += piece.function.arguments or ""
+        call.id = id or call.id
+        function = piece.get("function") or {}
+        call.name += function.get("name") or ""
+        call.arguments += function.get("arguments") or ""
 
     def clear(self) -> None:
         """Forget what has come: it is asked for again."""
@@ -124,21 +126,19 @@ async def read_reply(
     Raises:
         ModelError: The endpoint refused, failed or broke off.
     """
-    async with aclosing(_chunks(client, request, reply, stall_timeout)) as chunks:
-        async for chunk in chunks:
-            yield reply.add(chunk)
+    async with aclosing(_texts(client, request, reply, stall_timeout)) as texts:
+        async for text in texts:
+            yield text
     if reply.finish_reason is None:
         raise ModelError(_told(client, request, "a stream that ended before the reply did"))
 
 
-async def _chunks(
+async def _texts(
     client: AsyncOpenAI, request: Json, reply: Reply, stall_timeout: float | None
-) -> AsyncGenerator[Any, None]:
+) -> AsyncGenerator[str, None]:
     try:
         async with asyncio.timeout(_patience(reply, stall_timeout)):
-            stream: Any = await client.chat.completions.create(
-                **request, stream=True, stream_options={"include_usage": True}
-            )
+            stream = await open_chunks(client, request)
         async with stream:
             while True:
                 async with asyncio.timeout(_patience(reply, stall_timeout)):
@@ -146,11 +146,19 @@ async def _chunks(
                         chunk = await anext(stream)
                     except StopAsyncIteration:
                         return
-                yield chunk
+                yield _added(reply, as_json(chunk))
     except Exception as error:  # the client lets through what its HTTP library and its parsers raise
         if reply.finish_reason is None:
             status = error.status_code if isinstance(error, openai.APIStatusError) else None
             raise ModelError(_told(client, request, _cause(error, stall_timeout)), status=status) from error
+
+
+def _added(reply: Reply, chunk: Any) -> str:
+    """Return the text of a chunk that was added to its reply."""
+    try:
+        return reply.add(chunk)
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"a chunk that is none of a chat completion ({error})") from error
 
 
 def _patience(reply: Reply, stall_timeout: float | None) -> float | None:

@@ -225,7 +225,9 @@ def note_gil(tick: Tick, now: Callable[[], int]) -> None:
 
     The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
     one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
-    the GIL proves something only of a call that began before it, where no other function computes.
+    the GIL proves something only of a call that began before it, where no other function computes; and not
+    if the call goes on now, or lacks a core alone: then others had the GIL, as a busy loop. (Whoever has just
+    lost it computes on for some microseconds, until it sleeps; so the kernel is asked as well.)
     """
     if not (tick.gil and tick.slept and tick.busy):
         return
@@ -233,10 +235,17 @@ def note_gil(tick: Tick, now: Callable[[], int]) -> None:
         for call in _computing_now(tick.busy, now):
             call.profile.saw_free()
         return
-    for call in tick.busy.values():
-        profile = call.profile
-        if call.started_ns < tick.now - tick.delay and tick.holders <= {profile}:
-            profile.gil.saw_taken(tick.delay, tick.switch_interval)
+    seen = {
+        worker: call
+        for worker, call in tick.busy.items()
+        if call.started_ns < tick.now - tick.delay and tick.holders <= {call.profile}
+    }
+    computing = _computing_now(seen, now) if seen else []
+    for worker, call in seen.items():
+        if worker.probe is None or not worker.probe.is_runnable():
+            call.profile.gil.saw_taken(tick.delay, tick.switch_interval)
+        elif call in computing:
+            call.profile.saw_free()
 
 
 def note_native(tick: Tick) -> None:

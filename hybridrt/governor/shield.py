@@ -34,6 +34,7 @@ from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.loop_first import LoopFirst
 from hybridrt.pool.permits import LONG
+from hybridrt.pool.priority import THREAD, lower
 from hybridrt.pool.state import Pool, SharedBudget
 from hybridrt.values import ShieldReason, ShieldStatistics
 
@@ -117,6 +118,7 @@ class Shield:
     def __init__(self, budget: SharedBudget, switch: Switch | None) -> None:
         self._budget = budget
         self._switch = switch if budget.gil else None
+        self._wanted = switch is not None
         self._loop_first = LoopFirst()
         self._watches: WeakSet[Watch] = WeakSet()
         """Weak, because a loop may end without its runtime being closed."""
@@ -154,6 +156,10 @@ class Shield:
             _quicken(watches)
         except MemoryError:  # the call is to run all the same, and the governor will see it
             pass
+
+    def goes_first(self) -> bool:
+        """Return True if a loop that wakes is to get a core at once: there is one, and the user allows it."""
+        return self._wanted and self._allowed and self._loop_first.known
 
     def give_way(self) -> int:
         """Let a loop that works go first, before a call that holds the GIL for long; return nanoseconds."""
@@ -209,6 +215,15 @@ class Shield:
             self._heed_locked()
             if not self._may_govern():
                 self._give_back()
+        if self.goes_first():
+            self._lower_threads()
+
+    def _lower_threads(self) -> None:
+        """Lower the priority of the threads that were there before the loop."""
+        for pool in self._budget.all_pools():
+            for worker in tuple(pool.roster.workers):
+                if (native_id := worker.thread.native_id) is not None:
+                    lower(native_id, THREAD)
 
     def leave(self, watch: Watch) -> None:
         """Count a loop out."""

@@ -21,6 +21,7 @@ from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
 from hybridrt.isolates.isolate import LEAVING, Isolate, program
 from hybridrt.pool.native_limits import VARIABLES
+from hybridrt.pool.priority import ISOLATE, lower
 
 __all__ = ["WorkerProcess"]
 
@@ -43,6 +44,8 @@ class WorkerProcess(Isolate):
                 stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
                 pass_fds=() if descriptor is None else (descriptor,),
             )
+        if shared.shield.goes_first():
+            lower(self._process.pid, ISOLATE, process=True)
         if self._process.stdin is not None:
             with self._process.stdin as pipe:
                 pipe.write(there.share(self._process.pid))  # type: ignore[attr-defined]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hybridrt.control.veto import MEMORY
 from hybridrt.executor.budget import shared
 from hybridrt.isolates.isolate import LEAVING, Isolate, program
+from hybridrt.pool.priority import ISOLATE, lower
 
 if sys.version_info >= (3, 14):
     from concurrent import interpreters
@@ -41,6 +42,8 @@ class SubInterpreter(Isolate):
         self._thread.start()
 
     def _serve(self, there: socket.socket) -> None:
+        if shared.shield.goes_first():
+            lower(threading.get_native_id(), ISOLATE)
         try:
             interpreter = interpreters.create()
             try:

@@ -282,7 +282,8 @@ class Profile:
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
             self.served_ns = (cpu_asked + wait_asked + gil_asked) // asked
-            self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + gil_asked))
+            contended = 0 if self.gil.releases else gil_asked  # by others, where it leaves the GIL itself
+            self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + contended))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
                 doubtful = cpu_mean >= BATCH_CALL_NS and _HARDLY * least < self.wait_mean_ns

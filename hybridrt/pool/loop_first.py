@@ -40,6 +40,11 @@ class LoopFirst:
         """Their kernel ids, replaced as a whole: read without the lock."""
         self.calls = 0
 
+    @property
+    def known(self) -> bool:
+        """Whether there is a loop; without the lock."""
+        return bool(self._ids)
+
     def join_locked(self, watch: object) -> None:
         """Know the calling thread as that of a loop."""
         self._threads[watch] = threading.get_native_id()

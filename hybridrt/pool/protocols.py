@@ -99,6 +99,10 @@ class Shielding(Protocol):
         """Tighten, on the thread of a call that is about to compute; without the lock."""
         ...
 
+    def goes_first(self) -> bool:
+        """Return True if a loop that wakes is to get a core at once; without the lock."""
+        ...
+
     def give_way(self) -> int:
         """Let a loop that works go first; return for how many nanoseconds."""
         ...

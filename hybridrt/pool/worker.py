@@ -34,6 +34,7 @@ from hybridrt.observe.functions import BATCH_NS
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.phases import begin as begin_phase
+from hybridrt.pool.priority import THREAD, lower
 from hybridrt.pool.roster import dismisses, gone, may_leave
 from hybridrt.pool.scheduler import (
     Batch,
@@ -139,6 +140,8 @@ class WorkerThread(Worker):
         try:
             if self.thread.ident is not None:  # else this is the main thread, which stands in
                 self._register()
+                if self.pool.shield.goes_first():
+                    lower(threading.get_native_id(), THREAD)
             self.probe = _make_probe()
             if self._initialize():
                 self.pool.hooks.thread_started()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from openai import AsyncOpenAI, DefaultAioHttpClient
+from openai.resources.chat.completions import AsyncCompletions
 
 from hybridrt import Agent, Runtime, tool
 from hybridrt.agents import Done, Event, Text, ToolCall, ToolResult, Usage
@@ -342,6 +343,34 @@ async def test_parameters_go_along_with_each_request() -> None:
     async with server.agent(parameters={"temperature": 0, "seed": 7}) as agent:
         await ask(agent)
     assert (server.requests[0]["temperature"], server.requests[0]["seed"]) == (0, 7)
+
+
+async def test_what_goes_beside_the_parameters_goes_beside_the_body() -> None:
+    server = ModelServer(ANSWER)
+    more = {"extra_body": {"guided": True}, "extra_headers": {"X-A": "b"}, "timeout": 30.0}
+    async with server.agent(parameters=more) as agent:
+        await ask(agent)
+    assert server.requests[0]["guided"] is True
+    assert not more.keys() & server.requests[0].keys()
+
+
+@pytest.mark.parametrize("level", ["object", "class"])
+async def test_a_tracers_own_create_is_called(level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tracers put theirs in the place of the client's, and must see what is asked and answered."""
+    server, seen = ModelServer(ANSWER), []
+    async with server.agent() as agent:
+        client = await agent._connection.client()
+        own = AsyncCompletions.create
+
+        async def traced(*args: Any, **asked: Any) -> Any:
+            seen.append(asked["model"])
+            return await own(client.chat.completions, **asked)
+
+        monkeypatch.setattr(
+            client.chat.completions if level == "object" else AsyncCompletions, "create", traced
+        )
+        done = await agent.run("Why?")
+    assert (done.text, done.usage.total_tokens, seen) == ("Because.", 12, ["scripted"])
 
 
 async def test_a_consumer_that_leaves_early_ends_the_tools() -> None:

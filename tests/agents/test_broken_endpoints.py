@@ -204,3 +204,20 @@ async def test_comments_keep_the_connection_alive_but_not_the_question(short_sta
         with pytest.raises(ModelError, match=r"got nothing for 0.05 s"):
             await agent.run("Why?")
         await server.idle()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "[]",
+        "7",
+        '{"choices": [3]}',
+        '{"choices": 1}',
+        '{"usage": 5}',
+        '{"choices": [{"delta": {"content": [1]}}]}',
+    ],
+)
+async def test_a_chunk_that_is_none_of_a_chat_completion_is_an_error_that_says_so(piece: str) -> None:
+    async with ModelServer([piece, end()]).agent(retries=0) as agent:
+        with pytest.raises(ModelError, match="a chunk that is none of a chat completion"):
+            await agent.run("Why?")

@@ -252,6 +252,11 @@ def ask_for_cancelling() -> str:
     return "not cancelled"
 
 
+def niceness() -> int:
+    """Return that of the thread that calls, in the kernel's steps."""
+    return os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+
 def interpreter_id() -> int:
     from concurrent import interpreters
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import threading
 import traceback
 from typing import Any
@@ -18,6 +19,7 @@ from hybridrt.isolates.packing import pack
 from hybridrt.isolates.process import WorkerProcess
 from hybridrt.isolates.reference import refer
 from hybridrt.isolates.subinterpreter import AVAILABLE
+from hybridrt.pool.priority import ISOLATE
 from hybridrt.values import Isolation
 
 from . import far, leaving
@@ -38,6 +40,12 @@ async def test_a_process_is_another_process() -> None:
 async def test_a_sub_interpreter_is_one_of_this_process() -> None:
     assert await run_isolated(far.pid, isolation="interpreter") == os.getpid()
     assert await run_isolated(far.interpreter_id, isolation="interpreter") != 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no priority of their own here")
+async def test_isolates_run_below_the_loop(isolation: Isolation) -> None:
+    main = os.getpriority(os.PRIO_PROCESS, os.getpid())
+    assert await run_isolated(far.niceness, isolation=isolation) == main + ISOLATE
 
 
 async def test_auto_takes_a_sub_interpreter_where_there_are_any() -> None:

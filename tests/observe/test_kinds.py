@@ -308,6 +308,14 @@ def test_two_at_once_that_only_share_the_gil_go_back_to_one_and_are_tried_again_
     assert profile.patience > 256
 
 
+def test_a_gil_that_others_have_does_not_count_against_a_function_that_leaves_it() -> None:
+    profile = asked(17, 10 * MS, 10 * MS)
+    for _ in range(8):
+        profile.saw_free()
+    tried(profile, 64, 5 * MS, 10 * MS)
+    assert (profile.kind, profile.parallel) == (Kind.FREE, pytest.approx(2.0, rel=0.1))
+
+
 def test_calls_that_never_met_one_another_tell_nothing_of_running_at_once() -> None:
     profile = partly_free()
     tried(profile, 64, 10 * MS, 10 * MS, at_once=1)

@@ -264,6 +264,17 @@ def test_a_computing_function_that_makes_the_governor_late_holds_the_gil(stage: 
     assert stage.pool.profiles.of(fn).gil.taken > 0
 
 
+def test_a_call_that_goes_on_while_the_governor_has_the_gil_leaves_it_to_others(stage: Stage) -> None:
+    """A busy loop had it when the governor woke."""
+    fn = stage.learn(Kind.LONG)
+    first = stage.push(fn)
+    stage.compute(first)
+    stage.probe_of(first).runnable = True
+    stage.step(20 * MS, times=12, prompt=False)
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.free > 0, gil.taken, gil.releases) == (True, 0, True)
+
+
 def test_without_a_gil_nobody_is_judged_by_it() -> None:
     stage = Stage(gil=False, cores=2)
     fn = stage.learn(Kind.LONG)

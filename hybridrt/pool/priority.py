@@ -1,0 +1,42 @@
+"""Thread priority: what computes leaves its core to a loop that wakes.
+
+Where all cores are busy, a loop's thread that wakes waits for one until the kernel takes it from another
+thread, which is milliseconds for each turn of the loop. A thread of lower priority gives its core up at once.
+So worker threads run a little below the loop, and isolates below those: a thread may have the GIL, for which
+the loop waits; an isolate has one of its own.
+
+Linux alone knows a priority per thread. A process may lower priorities, but mostly not raise them again; so
+only what is our own is lowered.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+__all__ = ["ISOLATE", "THREAD", "lower"]
+
+THREAD = 5
+"""Steps of niceness: on a busy core the thread gets a third of what the loop gets."""
+ISOLATE = 10
+"""It gets a tenth of it."""
+
+
+def lower(native_id: int, steps: int, *, process: bool = False) -> None:
+    """Lower the priority of a thread below that of the main thread; one that is lower stays as it is.
+
+    Does nothing where the platform or a sandbox does not let us.
+
+    Args:
+        native_id: The kernel's number of the thread, or of the process.
+        steps: How far below.
+        process: It is a process.
+    """
+    if not (process and hasattr(os, "setpriority")) and sys.platform != "linux":
+        return
+    try:
+        niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + steps)
+        if os.getpriority(os.PRIO_PROCESS, native_id) < niceness:
+            os.setpriority(os.PRIO_PROCESS, native_id, niceness)
+    except OSError:  # it is gone, or we may not
+        pass
