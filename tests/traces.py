@@ -15,7 +15,7 @@ import pytest
 
 from hybridrt import testing
 
-LEAVING_SECONDS = 5.0
+LEAVING_SECONDS = 15.0
 """How long a thread that is on its way out may take; only a failing test waits for so long."""
 
 

@@ -15,8 +15,9 @@ from hybridrt.pool.worker import current_worker
 
 __all__ = ["LEAVING", "Isolate", "program"]
 
-LEAVING = 1.0
-"""Seconds that an idle isolate has to end in once its wire is closed; it takes some milliseconds."""
+LEAVING = 5.0
+"""Seconds that an idle isolate has to end in once its wire is closed. It takes some milliseconds, but on a
+busy machine it gets little of a core. Not measured."""
 
 
 def program(serve: str, descriptor: int | None) -> str:

@@ -18,7 +18,7 @@ from tests.pool.support import until
 
 from .support import FarGate
 
-LEAVING_SECONDS = 5.0
+LEAVING_SECONDS = 15.0
 """How long a process that is on its way out may take; only a failing test waits for so long."""
 
 
