@@ -80,7 +80,7 @@ def run(options: Options) -> Report:
         **head,
         "figures": {name: {k: spread(v).to_dict() for k, v in f.items()} for name, f in found.items()},
         "targets": [target.to_dict() for target in targets],
-        "samples": samples,
+        "samples": found,  # of each repetition; the times of all requests would be megabytes
     }
     return Report(name="service", text=_text(found, targets, note, head), data=data)
 
