@@ -69,7 +69,7 @@ def test_the_best_static_size_is_the_one_with_the_most_requests() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["stdlib", "default_executor", "offload", "unshielded"])
 def test_an_echo_run_gives_latencies_and_work(way: str) -> None:
-    sample = _run_until("work", "echo", way=way, loop="uvloop", calls=2, units=50)
+    sample = _run_until(("work",), "echo", way=way, loop="uvloop", calls=2, units=50)
     assert 0 < sample["latency"]["p50"] <= sample["latency"]["max"]
 
 
@@ -77,18 +77,18 @@ def test_an_echo_run_gives_latencies_and_work(way: str) -> None:
 @pytest.mark.parametrize(("way", "size"), [("stdlib", 4), ("offload", None), ("pure", None)])
 def test_a_mixed_run_gives_requests_and_latencies(way: str, size: int | None) -> None:
     sample = _run_until(
-        "requests", "mixed", way=way, size=size, loop="asyncio", requests=8, pause=0.005, units=5
+        ("requests", "work"), "mixed", way=way, size=size, loop="asyncio", requests=8, pause=0.005, units=5
     )
     assert 0 < sample["work"] < 1.5 * (1 if way != "pure" else os.cpu_count() or 1)
     assert sample["request"]["p50"] >= 0.005
 
 
-def _run_until(figure: str, job: str, **arguments: Any) -> Mapping[str, Any]:
-    """Return the first run that has a figure above 0: on a busy machine nothing ends in a short one."""
+def _run_until(figures: tuple[str, ...], job: str, **arguments: Any) -> Mapping[str, Any]:
+    """Return the first run with figures above 0: on a busy machine nothing ends in a short one."""
     for seconds in (0.2, 2.0, 20.0):
         pacing = {**PACING, "seconds": seconds}
         sample = spawn(Candidate(name=job, job=job, arguments={**arguments, "pacing": pacing}))
         assert sample["latency"]["count"] == PACING["rate"] * seconds
-        if sample[figure] > 0:
+        if all(sample[figure] > 0 for figure in figures):
             return sample
-    raise AssertionError(f"{figure} stayed at 0 for {seconds:g} s")
+    raise AssertionError(f"one of {figures} stayed at 0 for {seconds:g} s")

@@ -34,7 +34,7 @@ from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.loop_first import LoopFirst
 from hybridrt.pool.permits import LONG
-from hybridrt.pool.priority import THREAD, lower
+from hybridrt.pool.priority import ISOLATE, THREAD, lower
 from hybridrt.pool.state import Pool, SharedBudget
 from hybridrt.values import ShieldReason, ShieldStatistics
 
@@ -216,14 +216,17 @@ class Shield:
             if not self._may_govern():
                 self._give_back()
         if self.goes_first():
-            self._lower_threads()
+            self._lower_others()
 
-    def _lower_threads(self) -> None:
-        """Lower the priority of the threads that were there before the loop."""
+    def _lower_others(self) -> None:
+        """Lower the priority of the threads and child processes that were there before the loop."""
         for pool in self._budget.all_pools():
             for worker in tuple(pool.roster.workers):
                 if (native_id := worker.thread.native_id) is not None:
                     lower(native_id, THREAD)
+        for process_ids in self._budget.children:
+            for process_id in process_ids():
+                lower(process_id, ISOLATE, process=True)
 
     def leave(self, watch: Watch) -> None:
         """Count a loop out."""
