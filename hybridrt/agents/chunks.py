@@ -20,15 +20,15 @@ _OPTIONS = {
     "timeout": "timeout",
 }
 """What `create` takes beside the parameters of the model, and what a request calls it."""
-_PACKAGE = str(Path(openai.__file__).parent)
+_PACKAGE = Path(openai.__file__).parent
 
 
 async def open_chunks(client: AsyncOpenAI, request: Json) -> AsyncStream[Any]:
     """Ask for a streamed completion and return its chunks.
 
     `chat.completions.create` tries every message against every kind that there is, and makes objects of each
-    chunk: together half of what an exchange costs the loop. So the request is posted as it is. Where another
-    `create` stands in its place, as tracers put one there, that is called.
+    chunk, on the loop. So the request is posted as it is. Where another `create` stands in its place, as
+    tracers put one there, that is called.
 
     Args:
         client: Where the model is.
@@ -56,8 +56,8 @@ async def open_chunks(client: AsyncOpenAI, request: Json) -> AsyncStream[Any]:
 
 def _is_replaced(create: Any) -> bool:
     """Return True if a method is not the one that the package openai has written."""
-    own = type(create) is MethodType and create.__code__.co_filename.startswith(_PACKAGE)
-    return not own
+    # The type itself: a wrapper may pretend to be a method, with the code of the one it wraps.
+    return type(create) is not MethodType or not Path(create.__code__.co_filename).is_relative_to(_PACKAGE)
 
 
 def as_json(chunk: Any) -> Any:
