@@ -226,7 +226,7 @@ class Shield:
                     lower(native_id, THREAD)
         for process_ids in self._budget.children:
             for process_id in process_ids():
-                lower(process_id, ISOLATE, process=True)
+                lower(process_id, ISOLATE)
 
     def leave(self, watch: Watch) -> None:
         """Count a loop out."""

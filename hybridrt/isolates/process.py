@@ -45,7 +45,7 @@ class WorkerProcess(Isolate):
                 pass_fds=() if descriptor is None else (descriptor,),
             )
         if shared.shield.goes_first():
-            lower(self._process.pid, ISOLATE, process=True)
+            lower(self._process.pid, ISOLATE)
         if self._process.stdin is not None:
             with self._process.stdin as pipe:
                 pipe.write(there.share(self._process.pid))  # type: ignore[attr-defined]

@@ -17,22 +17,21 @@ import sys
 __all__ = ["ISOLATE", "THREAD", "lower"]
 
 THREAD = 5
-"""Steps of niceness: on a busy core the thread gets a third of what the loop gets."""
+"""Steps of niceness: by the kernel's weights the thread gets a third of what the loop gets of a busy core."""
 ISOLATE = 10
 """It gets a tenth of it."""
 
 
-def lower(native_id: int, steps: int, *, process: bool = False) -> None:
+def lower(native_id: int, steps: int) -> None:
     """Lower the priority of a thread below that of the main thread; one that is lower stays as it is.
 
     Does nothing where the platform or a sandbox does not let us.
 
     Args:
-        native_id: The kernel's number of the thread, or of the process.
+        native_id: The kernel's number of the thread, or of a process, whose first thread has the same.
         steps: How far below.
-        process: It is a process.
     """
-    if not (process and hasattr(os, "setpriority")) and sys.platform != "linux":
+    if sys.platform != "linux":
         return
     try:
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + steps)

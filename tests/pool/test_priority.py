@@ -74,7 +74,7 @@ def test_what_is_lower_already_stays_so(main: int) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         try:
             os.setpriority(os.PRIO_PROCESS, process.pid, main + ISOLATE + 2)
-            lower(process.pid, ISOLATE, process=True)
+            lower(process.pid, ISOLATE)
             assert os.getpriority(os.PRIO_PROCESS, process.pid) == main + ISOLATE + 2
         finally:
             process.kill()
@@ -83,4 +83,4 @@ def test_what_is_lower_already_stays_so(main: int) -> None:
 def test_one_that_has_gone_is_no_error() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    lower(process.pid, ISOLATE, process=True)
+    lower(process.pid, ISOLATE)
