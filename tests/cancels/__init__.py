@@ -1,0 +1,1 @@
+"""Cancelling streams and agents at random points, by the thousand."""
