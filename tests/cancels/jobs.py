@@ -157,7 +157,7 @@ async def pipe_of_all() -> AsyncGenerator[Job, None]:
 # ---------------------------------------------------------------------- agents
 
 PLACES = {
-    "HTTP connect": "TCPConnector.connect",
+    "HTTP connect": "BaseConnector.connect",
     "head of the answer": "ClientResponse.start",
     "body of the answer": "StreamReader._wait",
     "a tool": "Tool._invoke",

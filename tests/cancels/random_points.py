@@ -37,6 +37,7 @@ TURNS_MAX = 60
 """Turns of the loop after which a job is cancelled at most, where turns are counted."""
 LOOPS = ("asyncio", "uvloop")
 _DRIVEN = (CoroutineType, AsyncGeneratorType)
+_STEP = "async_generator_asend"
 
 
 class Left(AssertionError):
@@ -48,12 +49,12 @@ def cancel_at_random_points(name: str, points: int, *, seed: int, loop: str = "a
 
     Args:
         name: One of `JOBS`.
-        points: How often.
+        points: How often. A run that ended before its point is none.
         seed: Of the points.
         loop: `asyncio` or `uvloop`.
 
     Returns:
-        How many points lay in each of the job's places, and how many runs had ended before.
+        How many points lay in each of the job's places.
 
     Raises:
         Left: Something was left; says the seed and the point.
@@ -84,10 +85,13 @@ async def _cancel(name: str, points: int, seed: int) -> Counter[str]:
         usual = await _usual_seconds(job)
         await _settle(job, runtime, set())
         known = asyncio.all_tasks()
-        for point in range(points):
+        point = 0
+        while point < points:
             task = asyncio.ensure_future(job.make())
             await _wait_somewhere(chance, usual)
-            found.update(_places(job, asyncio.all_tasks() - known) if not task.done() else {"ended before"})
+            if not task.done():
+                point += 1
+                found.update(_places(job, asyncio.all_tasks() - known))
             task.cancel()
             try:
                 await asyncio.wait([task], timeout=DEADLINE)
@@ -119,7 +123,7 @@ async def _wait_somewhere(chance: random.Random, usual: float) -> None:
         for _ in range(chance.randrange(TURNS_MAX)):
             await asyncio.sleep(0)
     else:
-        await asyncio.sleep(chance.uniform(0.0, 1.1 * usual))
+        await asyncio.sleep(chance.uniform(0.0, usual))
 
 
 async def _settle(job: Job, runtime: Runtime, known: set[asyncio.Task[Any]]) -> None:
@@ -171,7 +175,8 @@ def _awaiting(awaitable: Any) -> Iterator[str]:
             yield code.co_qualname
             awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
         else:  # a step of an async generator, or a coroutine's wrapper, holds the one it drives
-            held = gc.get_referents(awaitable)
+            held = gc.get_referents(awaitable)  # with a default or without: one more step between
+            held += gc.get_referents(*(each for each in held if type(each).__name__ == _STEP))
             awaitable = next((each for each in held if isinstance(each, _DRIVEN)), None)
         if awaitable is None:
             return
