@@ -159,19 +159,13 @@ def main(folder: Path = ROOT / "hybridrt") -> None:
     found = list(package.accesses())
     print(f"{'owner':14} {'files':>6} {'write':>6} {'reads':>6} {'writes':>6}")
     for owner in SHARED:
-        of = [each for each in found if each.owner == owner]
-        writers = {each.file for each in of if each.writes}
-        writes = sum(each.writes for each in of)
-        print(
-            f"{owner:14} {len({each.file for each in of}):6} {len(writers):6} {len(of) - writes:6} {writes:6}"
-        )
-    writes = sum(each.writes for each in found)
-    print(f"{'all':14} {len({each.file for each in found}):6} {'':6} {len(found) - writes:6} {writes:6}")
+        _print_row(owner, [each for each in found if each.owner == owner])
+    _print_row("all", found)
     print(f"calls of `_locked` functions of other files: {package.locked_calls().total()}")
 
 
 def _print_row(name: str, found: list[Access]) -> None:
-    files, writers = ({each.file for each in found if each.writes or not only} for only in (False, True))
+    files, writers = {each.file for each in found}, {each.file for each in found if each.writes}
     writes = sum(each.writes for each in found)
     print(f"{name:14} {len(files):6} {len(writers):6} {len(found) - writes:6} {writes:6}")
 
