@@ -11,6 +11,7 @@ FILES = (
     "test_checks.py",
     "test_config.py",
     "test_hostile.py",
+    "test_hostile_process.py",
     "test_process.py",
     "test_recording.py",
     "test_relaying.py",
