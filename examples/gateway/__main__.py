@@ -58,7 +58,7 @@ def _serve(options: argparse.Namespace, config: Config) -> int:
     config = replace(config, server=replace(server, port=port, workers=workers))
     listener = bind(server.host, port, shared=shared)
     if not shared or options.worker is not None:
-        hybridrt.run(serve(config, listener, worker=options.worker or 0))
+        hybridrt.run(serve(config, listener, worker=options.worker))
         return 0
     port = listener.getsockname()[1]
     with listener:

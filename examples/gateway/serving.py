@@ -7,6 +7,7 @@ import contextlib
 import logging
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -116,15 +117,28 @@ async def _drain(
     await recorder.drain(config.server.drain_timeout)
 
 
-async def serve(config: Config, listener: socket.socket, *, worker: int = 0) -> None:
-    """Serve until SIGTERM, or until cancelled; print the address when ready."""
+async def serve(config: Config, listener: socket.socket, *, worker: int | None = None) -> None:
+    """Serve until SIGTERM, or until cancelled; print the address when ready.
+
+    Args:
+        config: The whole configuration.
+        listener: See `bind`.
+        worker: Number of a worker of `supervise`, which also ends with its standard input; None for a process
+            of its own.
+    """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     host, port = listener.getsockname()[:2]
-    async with serving(config, listener, worker=worker):
+    number = worker or 0
+    async with serving(config, listener, worker=number):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(signal.SIGTERM, stop.set)
+            if worker is not None:
+                loop.add_reader(sys.stdin, stop.set)
         place = f"[{host}]" if ":" in host else host
-        print(f"gateway: worker {worker} listens on http://{place}:{port}", flush=True)
+        print(f"gateway: worker {number} listens on http://{place}:{port}", flush=True)
         await stop.wait()
-        logger.info("worker %d drains", worker)
+        if worker is not None:
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_reader(sys.stdin)  # its end is there to be read for ever
+        logger.info("worker %d drains", number)

@@ -1,7 +1,8 @@
 """Several workers on one port: a parent that starts them, starts one anew that died, and ends them all.
 
 The parent binds the port and never listens, so that the number stays taken; the kernel spreads connections
-over the workers, which bind it too (`SO_REUSEPORT`).
+over the workers, which bind it too (`SO_REUSEPORT`). The standard input of a worker is a pipe of the
+parent, so that it learns of a parent that was killed: it drains and ends then (see `serving`).
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ _PERIOD = 0.2
 
 class _Worker:
     def __init__(self, command: Sequence[str]) -> None:
-        self.process = subprocess.Popen(command)
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE)
         self.began = time.monotonic()
+
+    def close(self) -> None:
+        """Give up the pipe of a process that has ended."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
 
 
 def supervise(
@@ -67,6 +73,7 @@ def _watch(
             deaths = deaths + 1 if time.monotonic() - worker.began < young else 1
             if code == UNUSABLE or deaths >= _DEATHS_MAX:
                 return code or 1
+            worker.close()
             workers[number] = _Worker(command(number))
     return 0
 
@@ -81,3 +88,4 @@ def _end(workers: Sequence[_Worker], grace: float) -> None:
         except subprocess.TimeoutExpired:
             worker.process.kill()
             worker.process.wait()
+        worker.close()

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
 
+import hybridrt
+
 from .servers import KEY, USAGE, WORDS, asking, break_inside, gateway, status, upstream, well
+from .test_process import running, write
 
 TOOLS: list[Any] = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
 
@@ -47,6 +53,25 @@ async def test_tools_stream_in_pieces() -> None:
     (call,) = final.choices[0].message.tool_calls or []
     assert call.function.name == "look_up"
     assert json.loads(call.function.arguments) == {"word": "fox"}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SO_REUSEPORT")
+@pytest.mark.timeout(300)
+async def test_many_of_them_stream_and_call_tools_through_two_workers(tmp_path: Path) -> None:
+    async def ask(url: str) -> tuple[list[str | None], str]:
+        async with client(url) as openai_client:
+            stream = await openai_client.chat.completions.create(**asking(), stream=True)
+            pieces = [event.choices[0].delta.content async for event in stream]
+            async with openai_client.chat.completions.stream(**asking(), tools=TOOLS) as called:
+                final = await called.get_final_completion()
+        (call,) = final.choices[0].message.tool_calls or []
+        return pieces, call.function.arguments
+
+    async with hybridrt.Runtime(), upstream(well) as one:
+        async with running(write(tmp_path, one), workers=2) as (_, url):
+            answers = await asyncio.gather(*(ask(url) for _ in range(16)))
+    assert answers == [([*WORDS, None], '{"word": "fox"}')] * 16
 
 
 async def test_an_answer_that_breaks_off_is_an_error_and_no_short_answer() -> None:

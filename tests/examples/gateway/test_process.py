@@ -121,6 +121,19 @@ async def test_workers_share_a_port_and_each_keeps_a_chain(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+async def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    async with hybridrt.Runtime(), upstream(well) as one:
+        async with running(write(tmp_path, one), workers=2) as (started, url):
+            assert [(await post(url, asking()))[0] for _ in range(12)] == [200] * 12
+            started.kill()
+            await refused(url)
+            await hybridrt.offload(started.communicate)()  # until no worker holds its output
+        told = await hybridrt.offload(verify)(tmp_path)
+    assert "worker-0" in told
+    assert "worker-1" in told
+
+
+@pytest.mark.slow
 async def test_killed_as_a_whole_it_leaves_a_record_of_every_answer(tmp_path: Path) -> None:
     from .group_kills import kill_under_load  # which imports from here
 
