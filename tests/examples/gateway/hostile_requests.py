@@ -218,7 +218,8 @@ async def _converse(
 
 async def _serves(url: str) -> bool:
     """Return True if a good request is answered; what is overloaded says so, and is asked again."""
-    for _ in range(100):
+    until = asyncio.get_running_loop().time() + DEADLINE
+    while asyncio.get_running_loop().time() < until:
         with suppress(aiohttp.ClientError, OSError):
             if (await post(url, asking()))[0] == 200:
                 return True
