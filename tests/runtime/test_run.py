@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import signal
+import socket
 import sys
 import threading
 from typing import Any
@@ -60,6 +61,24 @@ def test_ctrl_c_in_the_last_step_of_main_is_not_lost(loop: Any) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         hybridrt.run(main(), loop=loop)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed event loop:ResourceWarning")
+def test_ctrl_c_within_the_end_of_uvloop_is_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("uvloop")
+    close = socket.socket.close
+
+    async def main() -> None:
+        def strike(closed: socket.socket) -> None:
+            monkeypatch.setattr(socket.socket, "close", close)
+            close(closed)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(socket.socket, "close", strike)  # uvloop closes its own where it ends
+
+    with pytest.raises(KeyboardInterrupt):
+        hybridrt.run(main(), loop="uvloop")
+    assert hybridrt.run(asyncio.sleep(0.0, 5), loop="uvloop") == 5
 
 
 @ON_EACH_LOOP
