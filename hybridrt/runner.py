@@ -54,12 +54,10 @@ def run(
         raise
     supervisor = _Supervisor(main, runtime)
     runner = asyncio.Runner(debug=debug, loop_factory=factory)
-    interrupted = False
     try:
         result: T = runner.run(supervisor.run())
         return result
     except KeyboardInterrupt:
-        interrupted = True
         supervisor.hurry()
         raise
     finally:
@@ -68,7 +66,7 @@ def run(
             try:
                 runner.close()
             except RuntimeError:
-                if not (interrupted and runner.get_loop().is_running()):
+                if not runner.get_loop().is_running():
                     raise  # else Ctrl-C struck uvloop in its last step: it takes itself for running for ever
 
 

@@ -130,15 +130,17 @@ async def serve(config: Config, listener: socket.socket, *, worker: int | None =
     loop = asyncio.get_running_loop()
     host, port = listener.getsockname()[:2]
     number = worker or 0
+
+    def end_with_parent() -> None:
+        loop.remove_reader(sys.stdin)  # whose end would be there to be read again in each turn
+        stop.set()
+
     async with serving(config, listener, worker=number):
         with contextlib.suppress(NotImplementedError):
             loop.add_signal_handler(signal.SIGTERM, stop.set)
             if worker is not None:
-                loop.add_reader(sys.stdin, stop.set)
+                loop.add_reader(sys.stdin, end_with_parent)
         place = f"[{host}]" if ":" in host else host
         print(f"gateway: worker {number} listens on http://{place}:{port}", flush=True)
         await stop.wait()
-        if worker is not None:
-            with contextlib.suppress(NotImplementedError):
-                loop.remove_reader(sys.stdin)  # its end is there to be read for ever
         logger.info("worker %d drains", number)

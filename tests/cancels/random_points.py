@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType
 from typing import Any
@@ -27,6 +27,7 @@ import psutil
 
 from hybridrt import Runtime, testing
 
+from ..conftest import LOOPS
 from .jobs import JOBS, Job
 
 __all__ = ["cancel_at_random_points"]
@@ -35,7 +36,6 @@ DEADLINE = 60.0
 """Seconds after which what is still there counts as left."""
 TURNS_MAX = 60
 """Turns of the loop after which a job is cancelled at most, where turns are counted."""
-LOOPS = ("asyncio", "uvloop")
 _DRIVEN = (CoroutineType, AsyncGeneratorType)
 _STEP = "async_generator_asend"
 
@@ -51,7 +51,7 @@ def cancel_at_random_points(name: str, points: int, *, seed: int, loop: str = "a
         name: One of `JOBS`.
         points: How often. A run that ended before its point is none.
         seed: Of the points.
-        loop: `asyncio` or `uvloop`.
+        loop: One of `LOOPS`.
 
     Returns:
         How many points lay in each of the job's places.
@@ -71,7 +71,7 @@ def cancel_at_random_points(name: str, points: int, *, seed: int, loop: str = "a
 
 
 def _run(name: str, points: int, seed: int, loop: str) -> Counter[str]:
-    with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         found = runner.run(_cancel(name, points, seed))
     testing.reset()
     return found
@@ -214,21 +214,13 @@ def _files() -> Counter[str]:
     return found
 
 
-def _loop_factory(name: str) -> Callable[[], asyncio.AbstractEventLoop]:
-    if name == "uvloop":
-        import uvloop
-
-        return uvloop.new_event_loop
-    return asyncio.new_event_loop
-
-
 def main() -> None:
     """Run what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--points", type=int, default=1000, help="of each job on each loop (default 1000)")
     parser.add_argument("--seed", type=int, default=23)
     parser.add_argument("--only", choices=list(JOBS), help="one job instead of all")
-    parser.add_argument("--loop", choices=LOOPS, help="one loop instead of both")
+    parser.add_argument("--loop", choices=list(LOOPS), help="one loop instead of both")
     options = parser.parse_args()
     logging.disable()  # a call whose caller is gone, a server whose client is gone: as it should be
     print(f"CPython {sys.version.split()[0]}, seed {options.seed}")

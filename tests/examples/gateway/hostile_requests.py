@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import random
 import re
 import signal
@@ -33,7 +32,7 @@ import hybridrt
 
 from .hostile_shapes import ENDLESS, MARK, SMUGGLED, WAYS, Way, make
 from .servers import KEY, PROMPT, Upstream, asking, authorized, begin, chunk, upstream, well
-from .test_process import ROOT, command, write
+from .test_process import running, write
 from .test_service import post
 
 __all__ = ["Found", "attack"]
@@ -125,25 +124,9 @@ async def _gateway(folder: Path, one: Upstream) -> AsyncIterator[tuple[subproces
     """Run it; its log goes to a file, which never fills up as a pipe does."""
     config = await hybridrt.offload(write)(folder, one, idle_timeout=1.0, connections_max=2 * AT_ONCE)
     await hybridrt.offload(_add_settings)(config)
-    log = await hybridrt.offload(open)(folder / "log", "wb")
-    started = await hybridrt.offload(subprocess.Popen)(
-        command("--config", str(config), "--port", "0"),
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "GATEWAY_HOSTILE_KEY": UPSTREAM_KEY},
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-    )
-    log.close()
-    assert started.stdout is not None
-    try:
-        line = await hybridrt.offload(started.stdout.readline)()
-        assert line, await hybridrt.offload(_log)(folder)
-        yield started, line.strip().rpartition(" ")[2]
-    finally:
-        started.kill()
-        await hybridrt.offload(started.wait)()
-        started.stdout.close()
+    with await hybridrt.offload(open)(folder / "log", "wb") as log:
+        async with running(config, stderr=log, GATEWAY_HOSTILE_KEY=UPSTREAM_KEY) as started:
+            yield started
 
 
 def _add_settings(config: Path) -> None:

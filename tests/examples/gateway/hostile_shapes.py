@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from .servers import KEY, PROMPT, asking
 
-__all__ = ["ENDLESS", "MARK", "SMUGGLED", "WAYS", "Way", "make"]
+__all__ = ["BODY", "ENDLESS", "HEAD", "MARK", "SMUGGLED", "WAYS", "Way", "make", "sized"]
 
 ENDLESS, SMUGGLED = "endless", "smuggled"
 """Models: one whose answer never ends, and one that no well-read request asks for."""
@@ -42,19 +42,19 @@ def make(dice: random.Random, *, endless: bool = False) -> bytes:
         endless: A good one, for the answer that never ends.
     """
     if endless:
-        return _sized(json.dumps(asking(model=ENDLESS, stream=True)).encode())
+        return sized(json.dumps(asking(model=ENDLESS, stream=True)).encode())
     return dice.choice(SHAPES)(dice)
 
 
-def _sized(body: bytes, length: int | str | None = None, *, more: bytes = b"") -> bytes:
+def sized(body: bytes, length: int | str | None = None) -> bytes:
     """Return a request with a body and the length it claims."""
     claimed = len(body) if length is None else length
-    return HEAD + more + f"Content-Length: {claimed}\r\n\r\n".encode() + body
+    return HEAD + f"Content-Length: {claimed}\r\n\r\n".encode() + body
 
 
 def _hidden() -> bytes:
     """Return a second request, which a reader finds only if it misreads where the first one ends."""
-    return _sized(json.dumps(asking(model=SMUGGLED)).encode())
+    return sized(json.dumps(asking(model=SMUGGLED)).encode())
 
 
 def _smuggled(dice: random.Random) -> bytes:
@@ -153,15 +153,15 @@ def _oversized(dice: random.Random) -> bytes:
     """Bodies that are too large, too deep or hold too much."""
     return dice.choice(
         (
-            _sized(b"x" * 10, 10**12),
-            _sized(b"x" * 10, "9" * 400),
-            _sized(b"x" * 400_000),
-            _sized(b"[" * 200_000),
-            _sized(b'{"a":' * 40_000),
-            _sized(b"[" + b"1," * 100_000 + b"1]"),
-            _sized(b'{"model": ' + b"9" * 200_000 + b"}"),
-            _sized(json.dumps(asking(model=PROMPT * 5000)).encode()),
-            _sized(json.dumps(asking(tools=[{}] * 10_000)).encode()),
+            sized(b"x" * 10, 10**12),
+            sized(b"x" * 10, "9" * 400),
+            sized(b"x" * 400_000),
+            sized(b"[" * 200_000),
+            sized(b'{"a":' * 40_000),
+            sized(b"[" + b"1," * 100_000 + b"1]"),
+            sized(b'{"model": ' + b"9" * 200_000 + b"}"),
+            sized(json.dumps(asking(model=PROMPT * 5000)).encode()),
+            sized(json.dumps(asking(tools=[{}] * 10_000)).encode()),
         )
     )
 
@@ -169,7 +169,7 @@ def _oversized(dice: random.Random) -> bytes:
 def _json(dice: random.Random) -> bytes:
     """Bodies that are no JSON, no UTF-8, or not what is asked for."""
     prompt = json.dumps(PROMPT).encode()
-    return _sized(
+    return sized(
         dice.choice(
             (
                 b"",
@@ -200,11 +200,11 @@ def _length(dice: random.Random) -> bytes:
     """A body that is shorter or longer than it claims, and requests in a row."""
     return dice.choice(
         (
-            _sized(BODY, len(BODY) + 10),
-            _sized(BODY, 5) + b"garbage",
-            _sized(BODY) + b"garbage\r\n\r\n",
-            _sized(BODY) * 40,
-            _sized(b"{}") * 200,
+            sized(BODY, len(BODY) + 10),
+            sized(BODY, 5) + b"garbage",
+            sized(BODY) + b"garbage\r\n\r\n",
+            sized(BODY) * 40,
+            sized(b"{}") * 200,
             HEAD + b"\r\n",
         )
     )
@@ -212,7 +212,7 @@ def _length(dice: random.Random) -> bytes:
 
 def _mutated(dice: random.Random) -> bytes:
     """Return a good request of which some bytes are others, cut anywhere."""
-    wrong = bytearray(_sized(BODY))
+    wrong = bytearray(sized(BODY))
     for _ in range(dice.randrange(1, 6)):
         wrong[dice.randrange(len(wrong))] = dice.randrange(256)
     return bytes(wrong[: dice.randrange(1, len(wrong) + 1)])

@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 from collections.abc import Iterator
 
 import aiohttp
 import pytest
 
+from .hostile_shapes import BODY, HEAD, sized
 from .servers import KEY, asking, gateway, until, upstream, well
 from .test_service import post
 
 LIMITS = {"body_max": 20_000, "bodies_max": 200_000, "body_timeout": 0.05}
 BATCH = 50
 """Hostile clients at once."""
-HEAD = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n".encode()
-BODY = json.dumps(asking()).encode()
-
-
-def with_length(body: bytes, length: int | None = None) -> bytes:
-    """Return a request with a body and the length it claims."""
-    return HEAD + b"Content-Length: %d\r\n\r\n" % (len(body) if length is None else length) + body
 
 
 def chunked(*chunks: bytes) -> bytes:
@@ -49,14 +42,14 @@ FIXED = (
     HEAD + b"Content-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b\x08\x00",
     HEAD + b"Upgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
     HEAD + b"Expect: 100-continue\r\nContent-Length: 30000\r\n\r\n",
-    with_length(BODY, len(BODY) + 10),
-    with_length(b"x" * 10, 10**12),
-    with_length(b"x" * 30_000),
-    with_length(b"[" * 19_000),
-    with_length(b'{"a":' * 3_000),
-    with_length(b"\xff" * 100),
-    with_length(BODY) * 40,
-    with_length(BODY, 5) + b"garbage",
+    sized(BODY, len(BODY) + 10),
+    sized(b"x" * 10, 10**12),
+    sized(b"x" * 30_000),
+    sized(b"[" * 19_000),
+    sized(b'{"a":' * 3_000),
+    sized(b"\xff" * 100),
+    sized(BODY) * 40,
+    sized(BODY, 5) + b"garbage",
     chunked(b"zz\r\n"),
     chunked(b"ffffffffffffffffff\r\n"),
     chunked(b"5\r\nhel"),
@@ -69,7 +62,7 @@ def hostile(count: int) -> Iterator[bytes]:
     """Yield requests: the fixed ones, then mutations of a good one and pieces of it, by a fixed seed."""
     yield from FIXED
     chance = random.Random(24)
-    good = with_length(BODY)
+    good = sized(BODY)
     for _ in range(count - len(FIXED)):
         wrong = bytearray(good)
         for _ in range(chance.randrange(1, 6)):
@@ -133,13 +126,13 @@ async def test_hostile_requests_leave_it_serving_and_holding_nothing() -> None:
 
 async def test_a_body_that_comes_too_slowly_is_refused() -> None:
     async with upstream(well) as one, gateway(one, limits=LIMITS) as (_, url):
-        answer = await send(url, with_length(BODY[:10], len(BODY)), "waits")
+        answer = await send(url, sized(BODY[:10], len(BODY)), "waits")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert not one.asked
 
 
 @pytest.mark.parametrize(
-    "request_", [with_length(b"x" * 30_000), chunked(b"7530\r\n", b"x" * 30_000, b"\r\n0\r\n\r\n")]
+    "request_", [sized(b"x" * 30_000), chunked(b"7530\r\n", b"x" * 30_000, b"\r\n0\r\n\r\n")]
 )
 async def test_a_body_that_is_too_large_is_refused(request_: bytes) -> None:
     limits = {**LIMITS, "body_timeout": 30.0}
@@ -152,9 +145,7 @@ async def test_many_slow_bodies_together_stay_below_their_bound() -> None:
     limits = {"body_max": 20_000, "bodies_max": 50_000, "body_timeout": 30.0}
     routing = {"queue_timeout": 0.02}
     async with upstream(well) as one, gateway(one, limits=limits, routing=routing) as (served, url):
-        waiting = [
-            asyncio.create_task(send(url, with_length(b"x" * 15_000, 16_000), "waits")) for _ in range(8)
-        ]
+        waiting = [asyncio.create_task(send(url, sized(b"x" * 15_000, 16_000), "waits")) for _ in range(8)]
         await until(lambda: sum(task.done() for task in waiting) >= 5)
         assert served._bodies.held <= 50_000
         for task in waiting:
@@ -175,7 +166,7 @@ async def test_more_connections_than_allowed_are_closed_at_once() -> None:
         host, _, port = url.removeprefix("http://").partition(":")
         held = [await asyncio.open_connection(host, int(port)) for _ in range(2)]
         await until(lambda: len(served.server.connections) == 2)
-        assert await send(url, with_length(BODY), "waits") == b""
+        assert await send(url, sized(BODY), "waits") == b""
         assert served.server.refused == 1
         for _, writer in held:
             writer.close()

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 import pytest
@@ -49,14 +49,16 @@ def command(*options: str, module: str = "examples.gateway") -> list[str]:
 
 
 @contextmanager
-def process(config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+def process(
+    config: Path, *options: str, stderr: int | IO[bytes] = subprocess.PIPE, **environment: str
+) -> Iterator[subprocess.Popen[str]]:
     """Run the gateway; killed at the end if it still runs."""
     started = subprocess.Popen(
         command("--config", str(config), "--port", "0", *options),
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=stderr,
         text=True,
     )
     try:
@@ -67,9 +69,11 @@ def process(config: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @asynccontextmanager
-async def running(config: Path, workers: int = 1) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
-    """Run the gateway and give its address once all workers listen."""
-    with process(config, "--workers", str(workers)) as started:
+async def running(
+    config: Path, workers: int = 1, **options: Any
+) -> AsyncIterator[tuple[subprocess.Popen[str], str]]:
+    """Run the gateway and give its address once all workers listen; options as of `process`."""
+    with process(config, "--workers", str(workers), **options) as started:
         assert started.stdout is not None
         lines = [await hybridrt.offload(started.stdout.readline)() for _ in range(workers)]
         addresses = {line.strip().rpartition(" ")[2] for line in lines}

@@ -9,8 +9,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from .hostile_shapes import HEAD
 from .servers import KEY, PROMPT, asking, audit_in, authorized, gateway, reset, status, upstream, well
-from .test_hostile import HEAD, hostile, send
+from .test_hostile import hostile, send
 from .test_service import CHAT, post
 
 UPSTREAM_KEY = "upstream-key-DO-NOT-SHOW"
