@@ -1,17 +1,15 @@
-"""How fast do short items flow through a `pipe`, what does `batch` gain, and what does cancelling leave?"""
+"""How fast do short items flow through a `pipe`, and what does `batch` gain?"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
 
 from benchmarks.children.streams import QUEUES, make_work
 from benchmarks.figures import Spread, Target, ratios, spread, table
 from benchmarks.harness import (
     Candidate,
-    ChildError,
     Options,
     Progress,
     Report,
@@ -34,17 +32,16 @@ PIPES = ("pipe", "pipe, unordered")
 ITEM_S = 50e-6
 QUEUE_LIMIT, AIOSTREAM_LIMIT, BATCH_LIMIT, ALONE_LIMIT = 1.2, 0.5, 1 / 3, 1.1
 GREW_LIMIT_MB = 8.0
-ENDS = ("generator", "batch", "pipe")
 
 _NOTE = """\
-{items} items of 50 us, microseconds per item, all ways in turns within one process, {turns} turns in each of
-{count} processes. The queues hand lists of 1 to 256 items to 1 to 4 threads; the best of them is chosen with
+{items} items of 50 us, microseconds per item, all ways one after the other within one process, in {count}
+processes. The queues hand lists of 1 to 256 items to 1 to 4 threads; the best of them is chosen with
 hindsight."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
-    """Return the items, the memory, the batches and the ends."""
-    items, turns = (2_000, 1) if quick else (100_000, 3)
+    """Return the items, the memory and the batches."""
+    items = _items(quick=quick)
     ways = [*PIPES, *(QUEUE_WAYS[::5] if quick else QUEUE_WAYS), *filter(importable, OTHERS)]
     rounds = {kind: _rounds(kind) for kind in KINDS}
     flows = [
@@ -58,7 +55,6 @@ def candidates(*, quick: bool) -> list[Candidate]:
                 "kind": kind,
                 "rounds": rounds[kind],
                 "items": items,
-                "turns": turns,
             },
             needs=("hybridrt", *_loop(loop)),
         )
@@ -85,22 +81,11 @@ def candidates(*, quick: bool) -> list[Candidate]:
         )
         for loop in LOOPS
     ]
-    ends = [
-        Candidate(
-            name=f"ends: {what}",
-            job="streams",
-            arguments={
-                "job": "ends",
-                "loop": "asyncio",
-                "what": what,
-                "points": 50 if quick else 1000,
-                "seed": 1,
-            },
-            needs=("hybridrt",),
-        )
-        for what in ENDS
-    ]
-    return [*flows, memory, *batches, *ends]
+    return [*flows, memory, *batches]
+
+
+def _items(*, quick: bool) -> int:
+    return 2_000 if quick else 100_000
 
 
 def _loop(loop: str) -> tuple[str, ...]:
@@ -122,39 +107,26 @@ def _rounds(kind: str) -> int:
 
 
 def run(options: Options) -> Report:
-    """Measure, compare and report.
-
-    Raises:
-        ChildError: Cancelling has left something behind.
-    """
+    """Measure, compare and report."""
     chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
     head = header(__doc__, options, repetitions, absent)
     samples = collect(interleave(chosen, repetitions), Progress("streams"))
-    _check_ends(samples)
     promised = targets(samples)
     data = {**head, "targets": [target.to_dict() for target in promised], "samples": samples}
-    items, turns = (2_000, 1) if options.quick else (100_000, 3)
     parts = [
-        "# Streams: pipes, batches, and their end",
-        _NOTE.format(items=items, turns=turns, count=repetitions),
+        "# Streams: pipes and batches",
+        _NOTE.format(items=_items(quick=options.quick), count=repetitions),
     ]
-    parts += [_flow_table(samples), _batch_table(samples), _memory_line(samples), _ends_table(samples)]
+    parts += [_flow_table(samples), _batch_table(samples), _memory_line(samples)]
     parts.append("## Promises")
     parts.append(table(("ratio or figure", "limit", "measured", ""), [target.row() for target in promised]))
     return Report(name="streams", text="\n\n".join([*filter(None, parts), describe(head)]), data=data)
 
 
-def _check_ends(samples: Mapping[str, Sequence[Sample]]) -> None:
-    for name, taken in samples.items():
-        left = [sample for sample in taken if name.startswith("ends") and any(sample.values())]
-        if left:
-            raise ChildError(f"{name} must leave nothing behind, got {left[0]}")
-
-
 def per_item(samples: Sequence[Sample], way: str) -> list[float]:
-    """Return the microseconds per item of a way, turn by turn."""
-    return [each for sample in samples for each in sample["us"].get(way, ())]
+    """Return the microseconds per item of a way, process by process."""
+    return [sample["us"][way] for sample in samples if way in sample["us"]]
 
 
 def best_queue(samples: Sequence[Sample]) -> str:
@@ -239,12 +211,3 @@ def _memory_line(samples: Mapping[str, Sequence[Sample]]) -> str:
         return ""
     grew = spread([sample["grew"] / 2**20 for sample in taken]).text(1)
     return f"Resident memory grows by {grew} MB from the first tenth of the items to the last."
-
-
-def _ends_table(samples: Mapping[str, Sequence[Sample]]) -> str:
-    rows: list[list[Any]] = [
-        [name.removeprefix("ends: "), *(str(max(sample[key] for sample in taken)) for key in taken[0])]
-        for name, taken in samples.items()
-        if name.startswith("ends")
-    ]
-    return table(("left after cancelling", "tasks", "files", "threads", "generators"), rows) if rows else ""

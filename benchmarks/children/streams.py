@@ -1,15 +1,13 @@
-"""Child: many short items through a pipe and through what people write by hand, in turns; and its end."""
+"""Child: many short items through a pipe and through what people write by hand."""
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import queue
-import random
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +23,7 @@ _END: Any = object()
 
 
 def measure(*, job: str, loop: str, **arguments: Any) -> Mapping[str, Any]:
-    """Do one job on a loop: `items`, `memory` or `ends`."""
+    """Do one job on a loop: `items` or `memory`."""
     return run_on(loop, _JOBS[job](**arguments))
 
 
@@ -141,20 +139,18 @@ WAYS: dict[str, Callable[[Callable[[int], int], int], Any]] = {
 }
 
 
-async def _items(*, ways: list[str], kind: str, rounds: int, items: int, turns: int) -> Mapping[str, Any]:
-    """Return microseconds per item of each way, in turns: all ways once, and so on."""
+async def _items(*, ways: list[str], kind: str, rounds: int, items: int) -> Mapping[str, Any]:
+    """Return microseconds per item of each way; 500 items of it warm it up."""
     import hybridrt
 
     work = make_work(kind, rounds)
-    took: dict[str, list[float]] = {way: [] for way in ways}
+    took: dict[str, float] = {}
     async with hybridrt.Runtime():
-        for turn in range(turns + 1):
-            for way in ways:
-                count = items if turn else min(items, 500)  # the first turn warms up
-                begun = time.perf_counter()
-                assert await WAYS[way](work, count) == count
-                if turn:
-                    took[way].append((time.perf_counter() - begun) / count * 1e6)
+        for way in ways:
+            await WAYS[way](work, min(items, 500))
+            begun = time.perf_counter()
+            assert await WAYS[way](work, items) == items
+            took[way] = (time.perf_counter() - begun) / items * 1e6
     return {"us": took}
 
 
@@ -177,84 +173,7 @@ async def _memory(*, items: int, kind: str, rounds: int) -> Mapping[str, Any]:
     return {"early": early, "peak": peak, "grew": max(0, peak - early)}
 
 
-# ------------------------------------------------------------------ ends
-
-
-async def _ends(*, what: str, points: int, seed: int) -> Mapping[str, Any]:
-    """Cancel something at random points; return what is left: tasks, threads, files, open generators."""
-    import hybridrt
-
-    opened = closed = 0
-
-    def numbers() -> Iterator[int]:
-        nonlocal opened, closed
-        opened += 1
-        try:
-            yield from range(1_000_000)
-        finally:
-            closed += 1
-
-    stream: Any = hybridrt.offload(numbers, buffer=4)
-    double: Any = hybridrt.offload(lambda items: [2 * item for item in items], batch=4)
-
-    async def generator() -> None:
-        async for _ in stream():
-            pass
-
-    async def batch() -> None:
-        while True:
-            await asyncio.gather(*map(double, range(6)))
-
-    async def pipe() -> None:
-        async for _ in hybridrt.pipe(numbers(), abs, double, _twice):
-            pass
-
-    make = {"generator": generator, "batch": batch, "pipe": pipe}[what]
-    chance, process = random.Random(seed), psutil.Process()
-    async with hybridrt.Runtime():  # what it opens once, as a part of the program, is open from here on
-        await _cancelled(make(), chance)
-    await _at_rest()
-    files, tasks = process.num_fds(), asyncio.all_tasks()
-    async with hybridrt.Runtime():
-        for _ in range(points):
-            await _cancelled(make(), chance)
-        deadline = time.monotonic() + 10.0
-        while (asyncio.all_tasks() != tasks or opened != closed) and time.monotonic() < deadline:
-            await asyncio.sleep(0.01)
-            gc.collect()
-        left = {"tasks": len(asyncio.all_tasks() - tasks)}
-    threads = await _at_rest()
-    left |= {"files": max(0, process.num_fds() - files), "threads": threads}
-    return {**left, "generators": opened - closed}
-
-
-async def _at_rest() -> int:
-    """Wait for threads that are on their way out, stop the governor's; return how many workers stay."""
-    from hybridrt.testing import reset
-
-    workers = [thread for thread in threading.enumerate() if thread.name.startswith("hybridrt_")]
-    for thread in workers:
-        await asyncio.to_thread(thread.join, 10.0)
-    await asyncio.to_thread(reset)
-    return sum(thread.is_alive() for thread in workers)
-
-
-async def _twice(number: int) -> AsyncIterator[int]:
-    yield number
-    yield number
-
-
-async def _cancelled(work: Any, chance: random.Random) -> None:
-    task = asyncio.ensure_future(work)
-    for _ in range(chance.randrange(40)):
-        await asyncio.sleep(0)
-    if chance.random() < 0.3:
-        await asyncio.sleep(chance.random() * 0.002)
-    task.cancel()
-    await asyncio.wait([task])
-
-
-_JOBS: dict[str, Callable[..., Any]] = {"items": _items, "memory": _memory, "ends": _ends}
+_JOBS: dict[str, Callable[..., Any]] = {"items": _items, "memory": _memory}
 
 if __name__ == "__main__":
     serve(measure)
