@@ -171,6 +171,9 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
     if shield is not None:
         interval, user = time_text(shield.interval), time_text(shield.user)
         yield f"switch interval: {interval} ({shield.reason}), {user} without the shield"
+        if shield.collections:
+            longest = time_text(shield.longest_collection)
+            yield f"garbage: {shield.collections:,} full collections, the longest {longest}"
     if statistics.host is not None:
         yield _host_line(statistics.host)
     if anyio is not None:

@@ -286,7 +286,7 @@ class ShieldReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShieldStatistics:
-    """The switch interval of the interpreter, in seconds; see `sys.setswitchinterval`.
+    """What is done for the loops; times in seconds. The interval is that of `sys.setswitchinterval`.
 
     Attributes:
         interval: What it is now.
@@ -296,6 +296,9 @@ class ShieldStatistics:
         reason: Why it is what it is.
         changes: How often the shield has set it.
         gave_way: Calls that hold the GIL for long and have let a loop that worked go first.
+        collections: Full garbage collections while a loop was there; each stops all threads. 0 where
+            the program freezes objects itself.
+        longest_collection: How long the longest of them took.
     """
 
     interval: float
@@ -305,6 +308,8 @@ class ShieldStatistics:
     reason: ShieldReason
     changes: int
     gave_way: int = 0
+    collections: int = 0
+    longest_collection: float = 0.0
 
 
 class PhaseReason(StrEnum):

@@ -7,6 +7,7 @@ import sys
 
 from hybridrt.clock import Clock
 from hybridrt.governor.governor import Governor
+from hybridrt.governor.permanent_generation import PermanentGeneration
 from hybridrt.governor.shield import Shield, Switch, SystemSwitch, shield_wanted
 from hybridrt.pool.limiters import start_limiters_clean
 from hybridrt.pool.lock import without_convoy
@@ -26,6 +27,7 @@ class GovernedBudget(SharedBudget):
         gil: Whether threads share a GIL; None asks the interpreter.
         cores: Usable cores; None asks the host.
         switch: The switch interval to govern; None leaves it alone.
+        permanent: That of the garbage collector; None leaves it alone.
     """
 
     governor: Governor
@@ -39,9 +41,10 @@ class GovernedBudget(SharedBudget):
         gil: bool | None = None,
         cores: int | None = None,
         switch: Switch | None = None,
+        permanent: PermanentGeneration | None = None,
     ) -> None:
         super().__init__(clock, gil=gil, cores=cores)
-        self.shield = Shield(self, switch)
+        self.shield = Shield(self, switch, permanent)
         self.phases = SiteEvents() if sys.version_info >= (3, 12) else SiteProfiler()
         self.start_clean()
 
@@ -55,7 +58,7 @@ class GovernedBudget(SharedBudget):
             pool.start_clean()
 
 
-shared = GovernedBudget(switch=SystemSwitch() if shield_wanted() else None)
+shared = GovernedBudget(switch=SystemSwitch() if shield_wanted() else None, permanent=PermanentGeneration())
 shared.native_limits = NativeLimits()
 
 

@@ -30,6 +30,7 @@ from typing import Protocol
 from weakref import WeakSet
 
 from hybridrt.control.interval import Grip, Seen, decide, grasp
+from hybridrt.governor.permanent_generation import PermanentGeneration
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.loop_first import LoopFirst
@@ -109,14 +110,19 @@ class Shield:
     Args:
         budget: Whose calls are counted, and whose lock protects this.
         switch: The interval; None governs nothing.
+        permanent: Where long-lived objects are kept out of garbage collection while there is a loop; None
+            leaves them where they are.
 
     Attributes:
         armed: The next computing call is to call `begins`; the one thing that is read without the lock.
         loop_delay: What the loops' delay was at the last look; None without a loop.
     """
 
-    def __init__(self, budget: SharedBudget, switch: Switch | None) -> None:
+    def __init__(
+        self, budget: SharedBudget, switch: Switch | None, permanent: PermanentGeneration | None = None
+    ) -> None:
         self._budget = budget
+        self._permanent = permanent
         self._switch = switch if budget.gil else None
         self._wanted = switch is not None
         self._loop_first = LoopFirst()
@@ -194,7 +200,8 @@ class Shield:
         _quicken(watches)
 
     def rest(self) -> None:
-        """Give the interval back now if nothing computes; a pool has closed."""
+        """Give the interval back now if nothing computes, and forget loops that ended; a pool has closed."""
+        self._living()
         with without_convoy(self._budget.lock):
             if not self._budget.permits.computing:
                 self.rest_locked()
@@ -240,6 +247,8 @@ class Shield:
         watches = tuple(self._watches)
         self._target = min((watch.target for watch in watches), default=LOOP_DELAY_TARGET)
         self._allowed = all(watch.shield for watch in watches)
+        if self._permanent is not None:
+            self._permanent.use(wanted=self.goes_first())
         return watches
 
     def lateness_locked(self) -> float | None:
@@ -247,15 +256,16 @@ class Shield:
         return None if self.loop_delay is None else self.loop_delay / self._target
 
     def _worst_delay(self, now: float) -> float | None:
+        return max((watch.delay(now) for watch in self._living()), default=None)
+
+    def _living(self) -> list[Watch]:
+        """Return the watches of loops that go on, and forget the others."""
         with without_convoy(self._budget.lock):
             watches = self._heed_locked()  # some may have gone unseen
-        delays = []
-        for watch in watches:
-            if watch.is_over():  # its runtime was never closed
-                self.leave(watch)
-            else:
-                delays.append(watch.delay(now))
-        return max(delays, default=None)
+        ended = [watch for watch in watches if watch.is_over()]  # their runtimes were never closed
+        for watch in ended:
+            self.leave(watch)
+        return [watch for watch in watches if watch not in ended]
 
     # ------------------------------------------------------------------ the interval
 
@@ -357,6 +367,8 @@ class Shield:
             reason=self._reason(),
             changes=self._changes,
             gave_way=self._loop_first.calls,
+            collections=0 if self._permanent is None else self._permanent.collections,
+            longest_collection=0.0 if self._permanent is None else self._permanent.longest_ns / 1e9,
         )
 
     def _reason(self) -> ShieldReason:

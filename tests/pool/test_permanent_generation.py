@@ -1,0 +1,301 @@
+"""Long-lived objects are kept out of garbage collection while there is a loop; no garbage stays for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hybridrt import AdaptiveThreadPoolExecutor, Runtime
+from hybridrt.control.collection import FIRST_NS, INVERSE_SHARE, is_all_due
+from hybridrt.executor.budget import shared
+from hybridrt.governor.permanent_generation import PermanentGeneration
+from hybridrt.values import ShieldStatistics
+
+pytestmark = pytest.mark.skipif(not hasattr(gc, "freeze"), reason="there is no permanent generation")
+
+OLDEST = 2
+THRESHOLD = (700, 10, 10)
+PASS_NS = 30_000_000
+
+
+class FakeCollector:
+    """A collector that collects when the test says so; objects there are a number."""
+
+    def __init__(self, clock: list[int]) -> None:
+        self.callbacks: list[Any] = []
+        self.count = (0, 0, 0)
+        self.frozen = 0
+        self.history: list[str] = []
+        self._clock = clock
+
+    def get_count(self) -> tuple[int, int, int]:
+        return self.count
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return THRESHOLD
+
+    def get_freeze_count(self) -> int:
+        return self.frozen
+
+    def freeze(self) -> None:
+        self.history.append("freeze")
+
+    def unfreeze(self) -> None:
+        self.history.append("unfreeze")
+
+    def begin(self, generation: int = OLDEST, *, asked: bool = False) -> None:
+        self.count = (0, 0, 0) if asked else (701, 11, 11)
+        self._tell("start", generation)
+        self.count = (0, 0, 0)
+
+    def end(self, generation: int = OLDEST) -> None:
+        self._clock[0] += PASS_NS
+        self._tell("stop", generation)
+
+    def collect(self, generation: int = OLDEST, *, asked: bool = False) -> list[str]:
+        """Collect, and return what was done about it."""
+        self.history.clear()
+        self.begin(generation, asked=asked)
+        self.end(generation)
+        return self.history
+
+    def _tell(self, phase: str, generation: int) -> None:
+        for callback in list(self.callbacks):
+            callback(phase, {"generation": generation, "collected": 0, "uncollectable": 0})
+
+
+class Played:
+    """A permanent generation whose collector and time are played by the test."""
+
+    def __init__(self) -> None:
+        self.clock = [0]
+        self.collector = FakeCollector(self.clock)
+        self.generation = PermanentGeneration(self.collector, lambda: self.clock[0])
+
+    def passes(self, nanoseconds: int) -> None:
+        self.clock[0] += nanoseconds
+
+
+@pytest.fixture
+def played() -> Played:
+    return Played()
+
+
+def test_all_objects_are_looked_at_for_a_small_share_of_the_time() -> None:
+    assert not is_all_due(INVERSE_SHARE * FIRST_NS - 1, FIRST_NS)
+    assert is_all_due(INVERSE_SHARE * FIRST_NS, FIRST_NS)
+
+
+def test_what_is_there_is_frozen_with_the_first_loop_and_thawed_with_the_last(played: Played) -> None:
+    for _ in range(2):
+        played.generation.use(wanted=True)
+    assert played.collector.history == ["freeze"]
+    for _ in range(2):
+        played.generation.use(wanted=False)
+    assert played.collector.history == ["freeze", "unfreeze"]
+    assert played.collector.callbacks == []
+
+
+def test_what_survives_a_full_collection_is_frozen(played: Played) -> None:
+    played.generation.use(wanted=True)
+    assert played.collector.collect() == ["freeze"]
+    assert (played.generation.collections, played.generation.longest_ns) == (1, PASS_NS)
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_collections_of_the_young_are_left_alone(played: Played, generation: int) -> None:
+    played.generation.use(wanted=True)
+    assert played.collector.collect(generation) == []
+    assert played.generation.collections == 0
+
+
+def test_a_full_collection_looks_at_all_when_that_is_due_and_counts_from_there(played: Played) -> None:
+    played.generation.use(wanted=True)
+    played.passes(INVERSE_SHARE * FIRST_NS)
+    assert played.collector.collect() == ["unfreeze", "freeze"]
+    played.passes(INVERSE_SHARE * PASS_NS - PASS_NS)
+    assert played.collector.collect() == ["freeze"]
+    played.passes(PASS_NS)
+    assert played.collector.collect() == ["unfreeze", "freeze"]
+
+
+def test_a_collection_that_is_asked_for_looks_at_all_and_leaves_all_to_be_seen(played: Played) -> None:
+    played.generation.use(wanted=True)
+    assert played.collector.collect(asked=True) == ["unfreeze"]
+    assert played.collector.collect() == ["unfreeze", "freeze"]
+
+
+def test_a_program_that_freezes_objects_itself_is_left_alone(played: Played) -> None:
+    played.collector.frozen = 100_000
+    played.generation.use(wanted=True)
+    assert played.collector.collect() == []
+    played.generation.use(wanted=False)
+    assert played.collector.history == []
+
+
+def test_the_few_that_an_interpreter_freezes_are_no_program(played: Played) -> None:
+    played.collector.frozen = 375
+    played.generation.use(wanted=True)
+    assert played.collector.history == ["freeze"]
+
+
+def test_the_last_loop_goes_in_the_middle_of_a_collection(played: Played) -> None:
+    played.generation.use(wanted=True)
+    played.collector.begin()
+    played.generation.use(wanted=False)
+    played.collector.end()
+    assert played.collector.history == ["freeze", "unfreeze"]
+
+
+def test_a_loop_comes_in_the_middle_of_a_collection(played: Played) -> None:
+    played.passes(10**18)
+    played.collector.begin()
+    played.generation.use(wanted=True)
+    played.collector.end()
+    assert played.collector.history == ["freeze", "freeze"]
+    assert played.generation.longest_ns == PASS_NS
+
+
+# ---------------------------------------------------------------------- with the real collector
+
+
+class Node:
+    """Part of a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def nodes() -> int:
+    return sum(isinstance(each, Node) for each in gc.get_objects())
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    gc.collect()
+    yield
+    gc.collect()
+
+
+def frozen() -> bool:
+    return gc.get_freeze_count() > 5000
+
+
+async def test_a_runtime_freezes_and_thaws() -> None:
+    callbacks = len(gc.callbacks)
+    async with Runtime() as runtime:
+        assert frozen()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_another_loop())
+        assert frozen()
+        assert isinstance(runtime.statistics().shield, ShieldStatistics)
+    assert not frozen()
+    assert len(gc.callbacks) == callbacks
+
+
+async def _another_loop() -> None:
+    await asyncio.to_thread(asyncio.run, _open_one())
+
+
+async def _open_one() -> None:
+    async with Runtime():
+        assert frozen()
+
+
+async def test_a_runtime_without_a_shield_leaves_the_collector_alone() -> None:
+    async with Runtime(shield=False):
+        assert not frozen()
+
+
+async def test_the_executor_of_a_loop_freezes_as_a_runtime_does() -> None:
+    with AdaptiveThreadPoolExecutor() as executor:
+        await asyncio.get_running_loop().run_in_executor(executor, int)
+        assert frozen()
+    assert not frozen()
+
+
+async def test_garbage_that_was_frozen_alive_is_collected_when_asked() -> None:
+    kept = [Node() for _ in range(10)]
+    async with Runtime() as runtime:
+        before = runtime.statistics().shield
+        assert nodes() == 0, "frozen objects are not listed"
+        kept.clear()
+        gc.collect()
+        assert not frozen()
+        after = runtime.statistics().shield
+        assert before is not None
+        assert after is not None
+        assert after.collections > before.collections
+        assert after.longest_collection > 0.0
+    assert nodes() == 0
+
+
+async def test_garbage_that_was_frozen_alive_is_collected_after_the_last_loop() -> None:
+    kept = [Node()]
+    async with Runtime():
+        kept.clear()
+    assert nodes() == 1
+    gc.collect()
+    assert nodes() == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+async def test_a_forked_child_has_nothing_frozen() -> None:
+    async with Runtime():
+        assert _frozen_in_a_child() == 0
+        assert frozen()
+
+
+def _frozen_in_a_child() -> int:
+    child = os.fork()
+    if child == 0:
+        os._exit(int(frozen()))
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+AT_EXIT = """
+import asyncio, hybridrt
+
+class Node:
+    def __init__(self):
+        self.itself = self
+    def __del__(self):
+        print("finalized")
+
+node = Node()
+loop = asyncio.new_event_loop()
+loop.run_until_complete(hybridrt.Runtime().__aenter__())
+"""
+
+
+def test_at_the_interpreters_exit_frozen_garbage_is_finalized() -> None:
+    found = subprocess.run([sys.executable, "-c", AT_EXIT], capture_output=True, text=True, timeout=60)
+    assert (found.returncode, found.stdout.strip()) == (0, "finalized"), found.stderr
+
+
+def test_ctrl_c_that_strikes_the_callback_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    generation = shared.shield._permanent
+    assert generation is not None
+    now_ns = generation._now_ns
+
+    def interrupted() -> int:
+        monkeypatch.setattr(generation, "_now_ns", now_ns)
+        signal.raise_signal(signal.SIGINT)
+        return now_ns()
+
+    async def main() -> None:
+        async with Runtime():
+            monkeypatch.setattr(generation, "_now_ns", interrupted)
+            gc.collect()
+            await asyncio.sleep(60.0)
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(main())
