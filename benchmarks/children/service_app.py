@@ -6,7 +6,6 @@ Prints its port, and ends with its standard input.
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import socket
 import sys
@@ -55,8 +54,6 @@ def _make_app(way: str, model: str, database: str) -> FastAPI:
                 return
             import hybridrt
 
-            gc.collect()
-            gc.freeze()  # what was imported is looked at no more, which takes long beside requests
             async with hybridrt.Runtime():
                 yield
 
@@ -100,8 +97,6 @@ def main(way: str, model: str, database: str) -> None:
         server.should_exit = True
 
     threading.Thread(target=end_with_input, daemon=True).start()
-    gc.collect()
-    gc.freeze()
     print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
     server.run(sockets=[listening])
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
 
@@ -86,7 +87,8 @@ class PermanentGeneration:
         self._wanted = wanted
         if self._in_use:
             self._in_use = False
-            self._collector.callbacks.remove(self._called)
+            with suppress(ValueError):  # other code has cleared the list
+                self._collector.callbacks.remove(self._called)
             self._thaw()
         elif wanted and self._collector.get_freeze_count() <= _FEW:
             self._in_use = True

@@ -147,6 +147,13 @@ def test_the_few_that_an_interpreter_freezes_are_no_program(played: Played) -> N
     assert played.collector.history == ["freeze"]
 
 
+def test_other_code_clears_the_callbacks(played: Played) -> None:
+    played.generation.use(wanted=True)
+    played.collector.callbacks.clear()
+    played.generation.use(wanted=False)
+    assert played.collector.history == ["freeze", "unfreeze"]
+
+
 def test_the_last_loop_goes_in_the_middle_of_a_collection(played: Played) -> None:
     played.generation.use(wanted=True)
     played.collector.begin()
