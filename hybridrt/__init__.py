@@ -86,20 +86,16 @@ Exceptions
     where an event loop is in between. An error that no caller waits for any more is logged.
 Switch interval
     While a call computes under a GIL, the interpreter's switch interval (`sys.setswitchinterval`, 5 ms
-    in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or
-    calls come and go fast, so that the GIL would change hands too often, it grows towards what it was as
-    long as the loop keeps `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with
-    four 1 ms, whatever the loop says, because a shorter one would cost them a tenth of their work.
-    It is put back when nothing has computed for 50 ms, at close, and in a forked child. A value that
-    other code sets meanwhile is left alone. `Runtime(shield=False)` leaves it alone while it is open,
-    whatever other runtimes say; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
-Priority
-    On Linux threads run 5 steps of niceness below the loop's, isolates 10, so that it gets a core when it
-    wakes. What calls start inherits it. `shield=False` and HYBRIDRT_SHIELD=0 leave priorities alone.
-Garbage collection
-    A full collection stops all threads while it looks at every object. While there is a loop, objects that
-    survive one are kept out of the next ones by `gc.freeze`. All are looked at for 0.2 % of the time at most,
-    at each `gc.collect()`, and at the end. `shield=False` and HYBRIDRT_SHIELD=0 leave the collector alone.
+    in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or come and go fast, so
+    that the GIL would change hands too often, it grows towards what it was as long as the loop keeps
+    `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with four 1 ms, whatever the
+    loop says, because a shorter one would cost them a tenth of their work. It is put back when nothing has
+    computed for 50 ms, at close, and in a forked child. A value that other code sets is left alone.
+Priority, garbage collection
+    While there is a loop, threads on Linux run 5 steps of niceness below it, isolates 10; what calls start
+    inherits that. What survives a full collection, which stops all threads, is kept out of the next by
+    `gc.freeze`, but for 0.2 % of the time and for `gc.collect()`. `Runtime(shield=False)` leaves all three
+    alone while open; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
 anyio's threads
     `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
     of the loop's `Runtime` as other calls do, up to `max_workers` at once instead of anyio's 40. A limiter

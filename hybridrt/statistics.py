@@ -170,10 +170,11 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
         yield f"GIL: taken at {100 * statistics.gil_share:.0f} % of the governor's wake-ups, for {waited}"
     if shield is not None:
         interval, user = time_text(shield.interval), time_text(shield.user)
-        yield f"switch interval: {interval} ({shield.reason}), {user} without the shield"
-        if shield.collections:
-            longest = time_text(shield.longest_collection)
-            yield f"garbage: {shield.collections:,} full collections, the longest {longest}"
+        longest = time_text(shield.longest_collection)
+        garbage = (
+            f"; {shield.collections:,} full collections, {longest} at most" if shield.collections else ""
+        )
+        yield f"switch interval: {interval} ({shield.reason}), {user} without the shield{garbage}"
     if statistics.host is not None:
         yield _host_line(statistics.host)
     if anyio is not None:

@@ -69,7 +69,14 @@ def everything() -> Statistics:
         background=3,
         anyio=AnyioStatistics(calls=12345, in_flight=3, stopped="it failed " * 20),
         shield=ShieldStatistics(
-            interval=0.0001, user=0.005, target=0.002, delay=0.001, reason=ShieldReason.TIGHT, changes=7
+            interval=0.0001,
+            user=0.005,
+            target=0.002,
+            delay=0.001,
+            reason=ShieldReason.TIGHT,
+            changes=7,
+            collections=12345,
+            longest_collection=0.123,
         ),
     )
 
