@@ -10,6 +10,7 @@ suffers.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from benchmarks.figures import Spread, Target, ratios, spread, table
@@ -52,9 +53,10 @@ _GAIN, _TAIL, _DELAY = 1.3, 0.7, 1 / 10
 _NOTE = """\
 {requests} requests in flight on asyncio; each waits {wait:.0f} ms for a service in another process and parses
 100 kB of JSON, in a plain function. {rate} echo requests per second over {connections} connections from
-another process. Times in milliseconds; those of the loop count from when an echo request was due. The median
-over {count} fresh processes of {seconds} s, then lowest and highest. A ratio is formed within one repetition,
-then summarised."""
+another process. Times in milliseconds; those of the loop count from when an echo request was due.
+*Collection* is the median of the full garbage collections of a process, which stop all its threads. The
+median over {count} fresh processes of {seconds} s, then lowest and highest. A ratio is formed within one
+repetition, then summarised."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -118,7 +120,12 @@ def _figures(taken: Sequence[Sample]) -> Figures:
         "request_p99": [sample["request"]["p99"] * 1e3 for sample in taken],
         "loop_p50": [sample["latency"]["p50"] * 1e3 for sample in taken],
         "loop_p99": [sample["latency"]["p99"] * 1e3 for sample in taken],
+        "collection": [_usual(sample["collections"]) * 1e3 for sample in taken],
     }
+
+
+def _usual(collections: Sequence[float]) -> float:
+    return median(collections) if collections else 0.0
 
 
 def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
@@ -151,6 +158,7 @@ def _text(found: Mapping[str, Figures], targets: Sequence[Target], note: str, he
         "request p99",
         "loop p50",
         "loop p99",
+        "collection",
         "requests",
         "p99",
         "loop p99",

@@ -18,6 +18,7 @@ def sample(requests: float, p99: float, loop_p99: float) -> dict[str, Any]:
         "requests": requests,
         "request": {"p50": 0.1, "p99": p99},
         "latency": {"p50": 0.001, "p99": loop_p99},
+        "collections": [0.03, 0.07],
     }
 
 

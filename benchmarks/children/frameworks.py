@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from benchmarks.children.adapters import ADAPTERS, Tool
@@ -38,9 +39,33 @@ def measure(
 
 async def _measure(framework: str, way: str, requests: int, pause: float, pacing: Pace) -> Mapping[str, Any]:
     async with serving(pause) as url, _line(way), ADAPTERS[framework](_tool(url)) as ask:
-        if isinstance(ask, int):
-            return await _ask_from_outside(ask, requests, pacing)
-        return await _ask_here(ask, requests, pacing)
+        with _collections() as took:
+            if isinstance(ask, int):
+                found = await _ask_from_outside(ask, requests, pacing)
+            else:
+                found = await _ask_here(ask, requests, pacing)
+        return {**found, "collections": took}
+
+
+@contextmanager
+def _collections() -> Iterator[list[float]]:
+    """Yield a list that gets the seconds of each full garbage collection within the block."""
+    took: list[float] = []
+    begun = time.perf_counter()
+
+    def collects(phase: str, info: Mapping[str, int]) -> None:
+        nonlocal begun
+        if info["generation"] == 2:
+            if phase == "start":
+                begun = time.perf_counter()
+            else:
+                took.append(time.perf_counter() - begun)
+
+    gc.callbacks.append(collects)
+    try:
+        yield took
+    finally:
+        gc.callbacks.remove(collects)
 
 
 def _tool(url: str) -> Tool:
