@@ -28,7 +28,7 @@ from benchmarks.harness import (
     version,
 )
 
-__all__ = ["candidates", "run"]
+__all__ = ["FRAMEWORKS", "candidates", "figures", "key", "run"]
 
 REQUESTS = 32
 WAIT_SECONDS = 0.05
@@ -63,7 +63,7 @@ def candidates(*, quick: bool) -> list[Candidate]:
     """Return every framework as it is, and with one line more."""
     return [
         Candidate(
-            name=_key(framework, way),
+            name=key(framework, way),
             job="frameworks",
             arguments={
                 "framework": framework,
@@ -86,7 +86,7 @@ def run(options: Options) -> Report:
     repetitions = 1 if options.quick else 5
     head = header(__doc__, options, repetitions, absent)
     samples = collect(interleave(chosen, repetitions), Progress("frameworks"))
-    found = {name: _figures(taken) for name, taken in samples.items()}
+    found = {name: figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     pacing = _pacing(quick=options.quick)
     note = _NOTE.format(requests=REQUESTS, wait=WAIT_SECONDS * 1e3, count=repetitions, **pacing)
@@ -100,7 +100,8 @@ def run(options: Options) -> Report:
     return Report(name="frameworks", text=_text(found, targets, note, head), data=data)
 
 
-def _key(framework: str, way: str) -> str:
+def key(framework: str, way: str) -> str:
+    """Return the name of a candidate."""
     return f"{framework}, {way}"
 
 
@@ -113,7 +114,8 @@ Figures = Mapping[str, Sequence[float]]
 """Values of one candidate by name, one per repetition."""
 
 
-def _figures(taken: Sequence[Sample]) -> Figures:
+def figures(taken: Sequence[Sample]) -> Figures:
+    """Return the values of one candidate by name, times in milliseconds."""
     return {
         "requests": [sample["requests"] for sample in taken],
         "request_p50": [sample["request"]["p50"] * 1e3 for sample in taken],
@@ -131,7 +133,7 @@ def _usual(collections: Sequence[float]) -> float:
 def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
     """Yield the promises that the candidates which ran can tell about."""
     for framework in _PROMISED:
-        ours, theirs = (found.get(_key(framework, way)) for way in ("hybridrt", "default"))
+        ours, theirs = (found.get(key(framework, way)) for way in ("hybridrt", "default"))
         if ours and theirs:
             claim = f"{framework}: the better of {_GAIN} times the requests and {_TAIL} of their p99"
             yield Target(claim=claim, figure=_gain(ours, theirs), limit=1.0)
@@ -172,9 +174,9 @@ def _text(found: Mapping[str, Figures], targets: Sequence[Target], note: str, he
 
 def _rows(found: Mapping[str, Figures]) -> Iterator[list[str]]:
     for framework, (title, _, _) in FRAMEWORKS.items():
-        base = found.get(_key(framework, "default"))
+        base = found.get(key(framework, "default"))
         for way, line in WAYS.items():
-            figures = found.get(_key(framework, way))
+            figures = found.get(key(framework, way))
             if figures:
                 measured = [spread(values).text(1) for values in figures.values()]
                 compared = base if way != "default" else None

@@ -23,7 +23,7 @@ def sample(requests: float, p99: float, loop_p99: float) -> dict[str, Any]:
 
 
 def figures(*, requests: float = 100.0, p99: float = 0.5, loop_p99: float = 0.2) -> frameworks.Figures:
-    return frameworks._figures([sample(requests, p99, loop_p99)] * 3)
+    return frameworks.figures([sample(requests, p99, loop_p99)] * 3)
 
 
 def test_every_framework_is_measured_both_ways() -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.harness import RESULTS
-from benchmarks.quoting import calls, places, sizes
+from benchmarks.quoting import calls, places, services, sizes
 from benchmarks.quoting.reports import Reports, sources
 
 __all__ = ["BLOCKS", "DOCUMENTS", "MARKED", "filled", "stale"]
@@ -25,6 +25,7 @@ DOCUMENTS = (_ROOT / "README.md", _ROOT / "docs" / "figures.md")
 BLOCKS: Mapping[str, Callable[[Reports], str]] = {
     **calls.BLOCKS,
     **places.BLOCKS,
+    **services.BLOCKS,
     **sizes.BLOCKS,
     "which code was measured": sources,
 }

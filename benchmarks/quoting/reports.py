@@ -20,6 +20,7 @@ QUOTED = (
     "cost-py3.11",
     "dispatch-py3.11",
     "echo-py3.11",
+    "frameworks-py3.13",
     "inline-py3.11",
     "isolates-py3.11",
     "isolates-py3.14",
