@@ -94,8 +94,8 @@ Switch interval
 Priority, garbage collection
     While there is a loop, threads on Linux run 5 steps of niceness below it, isolates 10; what calls start
     inherits that. What survives a full collection, which stops all threads, is kept out of the next by
-    `gc.freeze`, but for 0.2 % of the time and for `gc.collect()`. `Runtime(shield=False)` leaves all three
-    alone while open; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
+    `gc.freeze`, until memory has grown by a quarter or at `gc.collect()`. `Runtime(shield=False)` leaves all
+    three alone while open; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
 anyio's threads
     `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
     of the loop's `Runtime` as other calls do, up to `max_workers` at once instead of anyio's 40. A limiter

@@ -16,12 +16,13 @@ The collector calls back in whatever thread it strikes, with any lock held: the 
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter_ns
 from typing import Any, Protocol
 
-from hybridrt.control.collection import FIRST_NS, is_all_due
+from hybridrt.control.collection import Whole, is_whole_due
 
 __all__ = ["Collector", "PermanentGeneration"]
 
@@ -63,22 +64,29 @@ class PermanentGeneration:
     Args:
         collector: Its garbage collector; another in tests.
         now_ns: The time in nanoseconds.
+        blocks: How many blocks of memory Python's objects have; 0.2 ms where they are three million.
 
     Attributes:
         collections: Full collections so far, while a loop was there.
         longest_ns: How long the longest of them took.
     """
 
-    def __init__(self, collector: Collector = gc, now_ns: Callable[[], int] = perf_counter_ns) -> None:
+    def __init__(
+        self,
+        collector: Collector = gc,
+        now_ns: Callable[[], int] = perf_counter_ns,
+        blocks: Callable[[], int] = sys.getallocatedblocks,
+    ) -> None:
         self.collections = self.longest_ns = 0
         self._collector = collector
         self._now_ns = now_ns
+        self._blocks = blocks
         self._called = self._collects  # one object, to be found again
         self._wanted = self._in_use = False
         self._asked = self._all = self._frozen = False
         """The collection under way was asked for by `gc.collect`; it looks at all objects; some are there."""
-        self._begun_ns = self._all_ns = 0
-        self._took_ns = FIRST_NS
+        self._begun_ns = 0
+        self._last = Whole(ended_ns=0, blocks=0)
 
     def use(self, *, wanted: bool) -> None:
         """Begin or end to keep objects there; does nothing if that is so already."""
@@ -93,8 +101,8 @@ class PermanentGeneration:
         elif wanted and self._collector.get_freeze_count() <= _FEW:
             self._in_use = True
             self._asked = self._all = False  # a collection may be under way, of which the end is seen alone
-            self._begun_ns = self._all_ns = self._now_ns()
-            self._took_ns = FIRST_NS
+            self._begun_ns = self._now_ns()
+            self._last = Whole(ended_ns=self._begun_ns, blocks=self._blocks())
             self._freeze()
             self._collector.callbacks.append(self._called)
 
@@ -106,7 +114,8 @@ class PermanentGeneration:
         if phase == "start":
             self._begun_ns = now_ns
             self._asked = self._collector.get_count()[_OLDEST] <= self._collector.get_threshold()[_OLDEST]
-            self._all = self._asked or not self._frozen or is_all_due(now_ns - self._all_ns, self._took_ns)
+            due = is_whole_due(self._last, now_ns, self._blocks())
+            self._all = self._asked or not self._frozen or due
             if self._all:
                 self._thaw()
             return
@@ -114,7 +123,7 @@ class PermanentGeneration:
         self.collections += 1
         self.longest_ns = max(self.longest_ns, took_ns)
         if self._all:
-            self._all_ns, self._took_ns = now_ns, took_ns
+            self._last = Whole(ended_ns=now_ns, took_ns=took_ns, blocks=self._blocks())
         if not self._asked:  # else the program may want to see what is left, as `gc.get_objects` shows it
             self._freeze()
 

@@ -8,13 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime
-from hybridrt.control.collection import FIRST_NS, INVERSE_SHARE, is_all_due
+from hybridrt.control.collection import GROWTH, INVERSE_SHARE, Whole, is_whole_due
 from hybridrt.executor.budget import shared
 from hybridrt.governor.permanent_generation import PermanentGeneration
 from hybridrt.values import ShieldStatistics
@@ -24,6 +25,8 @@ pytestmark = pytest.mark.skipif(not hasattr(gc, "freeze"), reason="there is no p
 OLDEST = 2
 THRESHOLD = (700, 10, 10)
 PASS_NS = 30_000_000
+BLOCKS = 1000
+FIRST_NS = Whole(ended_ns=0, blocks=0).took_ns
 
 
 class FakeCollector:
@@ -78,7 +81,8 @@ class Played:
     def __init__(self) -> None:
         self.clock = [0]
         self.collector = FakeCollector(self.clock)
-        self.generation = PermanentGeneration(self.collector, lambda: self.clock[0])
+        self.blocks = BLOCKS
+        self.generation = PermanentGeneration(self.collector, lambda: self.clock[0], lambda: self.blocks)
 
     def passes(self, nanoseconds: int) -> None:
         self.clock[0] += nanoseconds
@@ -90,8 +94,15 @@ def played() -> Played:
 
 
 def test_all_objects_are_looked_at_for_a_small_share_of_the_time() -> None:
-    assert not is_all_due(INVERSE_SHARE * FIRST_NS - 1, FIRST_NS)
-    assert is_all_due(INVERSE_SHARE * FIRST_NS, FIRST_NS)
+    last = Whole(ended_ns=7, took_ns=PASS_NS, blocks=BLOCKS)
+    assert not is_whole_due(last, 6 + INVERSE_SHARE * PASS_NS, BLOCKS)
+    assert is_whole_due(last, 7 + INVERSE_SHARE * PASS_NS, BLOCKS)
+
+
+def test_all_objects_are_looked_at_once_there_are_a_quarter_more() -> None:
+    last = Whole(ended_ns=0, blocks=BLOCKS)
+    assert not is_whole_due(last, 1, int(GROWTH * BLOCKS))
+    assert is_whole_due(last, 1, int(GROWTH * BLOCKS) + 1)
 
 
 def test_what_is_there_is_frozen_with_the_first_loop_and_thawed_with_the_last(played: Played) -> None:
@@ -124,6 +135,15 @@ def test_a_full_collection_looks_at_all_when_that_is_due_and_counts_from_there(p
     played.passes(INVERSE_SHARE * PASS_NS - PASS_NS)
     assert played.collector.collect() == ["freeze"]
     played.passes(PASS_NS)
+    assert played.collector.collect() == ["unfreeze", "freeze"]
+
+
+def test_memory_that_grows_is_looked_at_and_what_stays_is_the_new_measure(played: Played) -> None:
+    played.generation.use(wanted=True)
+    played.blocks = 2 * BLOCKS
+    assert played.collector.collect() == ["unfreeze", "freeze"]
+    assert played.collector.collect() == ["freeze"]
+    played.blocks = 3 * BLOCKS
     assert played.collector.collect() == ["unfreeze", "freeze"]
 
 
@@ -176,6 +196,8 @@ def test_a_loop_comes_in_the_middle_of_a_collection(played: Played) -> None:
 
 class Node:
     """Part of a cycle."""
+
+    content: object = None
 
     def __init__(self) -> None:
         self.itself = self
@@ -252,6 +274,21 @@ async def test_garbage_that_was_frozen_alive_is_collected_after_the_last_loop() 
     assert nodes() == 1
     gc.collect()
     assert nodes() == 0
+
+
+async def test_garbage_that_was_frozen_alive_does_not_pile_up() -> None:
+    alive: deque[Node] = deque(maxlen=50)
+
+    def renew(count: int) -> None:
+        for _ in range(count):
+            alive.append(Node())
+            alive[-1].content = [[number] for number in range(1000)]
+
+    async with Runtime():
+        renew(500)
+        before = sys.getallocatedblocks()
+        renew(5000)
+        assert sys.getallocatedblocks() < 3 * before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
