@@ -67,6 +67,7 @@ def candidates(*, quick: bool) -> list[Candidate]:
             job="frameworks",
             arguments={
                 "framework": framework,
+                "modules": needs,
                 "way": way,
                 "loop": "asyncio",
                 "requests": REQUESTS,

@@ -8,8 +8,9 @@ import json
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from importlib import import_module
 from typing import Any
 
 from benchmarks.children.adapters import ADAPTERS, Tool
@@ -22,18 +23,28 @@ __all__ = ["measure"]
 
 
 def measure(
-    *, framework: str, way: str, loop: str, requests: int, pause: float, pacing: Mapping[str, float]
+    *,
+    framework: str,
+    modules: Sequence[str],
+    way: str,
+    loop: str,
+    requests: int,
+    pause: float,
+    pacing: Mapping[str, float],
 ) -> Mapping[str, Any]:
     """Return requests per second, their times, and what echo clients saw of the loop.
 
     Args:
         framework: A name in `ADAPTERS`.
+        modules: What a program imports before anything else.
         way: `default`, what the framework uses by itself, or `hybridrt`, a runtime on its loop.
         loop: `asyncio` or `uvloop`.
         requests: Requests in flight.
         pause: Seconds that the service waits before it answers the tool.
         pacing: Fields of `Pace`.
     """
+    for module in modules:
+        import_module(module)
     return run_on(loop, _measure(framework, way, requests, pause, Pace(**pacing)))  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
 """Keeps long-lived objects out of garbage collection, which stops the loop for as long as it takes.
 
 A full collection has the GIL while it looks at every object of the process that can refer to others. With
-a framework or two imported that is 25 to 140 ms, and calls that make many objects, as those that parse do,
+a framework or two imported that is 12 to 120 ms, and calls that make many objects, as those that parse do,
 bring several a second about. `gc.freeze` puts the objects that are there into the *permanent generation*,
 which collections leave out. That is done when the first loop is there, and after each full collection, whose
 survivors are alive. From then on a full collection looks at what is new.
