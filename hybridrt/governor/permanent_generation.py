@@ -83,8 +83,10 @@ class PermanentGeneration:
         self._blocks = blocks
         self._called = self._collects  # one object, to be found again
         self._wanted = self._in_use = False
-        self._asked = self._all = self._frozen = False
-        """The collection under way was asked for by `gc.collect`; it looks at all objects; some are there."""
+        self._asked = False
+        """`gc.collect` asked for the collection under way."""
+        self._frozen = False
+        """Objects are in the permanent generation, so the collection under way does not look at all."""
         self._begun_ns = 0
         self._last = Whole(ended_ns=0, blocks=0)
 
@@ -100,7 +102,7 @@ class PermanentGeneration:
             self._thaw()
         elif wanted and self._collector.get_freeze_count() <= _FEW:
             self._in_use = True
-            self._asked = self._all = False  # a collection may be under way, of which the end is seen alone
+            self._asked = False  # a collection may be under way, of which the end is seen alone
             self._begun_ns = self._now_ns()
             self._last = Whole(ended_ns=self._begun_ns, blocks=self._blocks())
             self._freeze()
@@ -114,15 +116,13 @@ class PermanentGeneration:
         if phase == "start":
             self._begun_ns = now_ns
             self._asked = self._collector.get_count()[_OLDEST] <= self._collector.get_threshold()[_OLDEST]
-            due = is_whole_due(self._last, now_ns, self._blocks())
-            self._all = self._asked or not self._frozen or due
-            if self._all:
+            if self._asked or not self._frozen or is_whole_due(self._last, now_ns, self._blocks()):
                 self._thaw()
             return
         took_ns = now_ns - self._begun_ns
         self.collections += 1
         self.longest_ns = max(self.longest_ns, took_ns)
-        if self._all:
+        if not self._frozen:
             self._last = Whole(ended_ns=now_ns, took_ns=took_ns, blocks=self._blocks())
         if not self._asked:  # else the program may want to see what is left, as `gc.get_objects` shows it
             self._freeze()

@@ -262,10 +262,13 @@ class Shield:
         """Return the watches of loops that go on, and forget the others."""
         with without_convoy(self._budget.lock):
             watches = self._heed_locked()  # some may have gone unseen
-        ended = [watch for watch in watches if watch.is_over()]  # their runtimes were never closed
-        for watch in ended:
-            self.leave(watch)
-        return [watch for watch in watches if watch not in ended]
+        living = []
+        for watch in watches:
+            if watch.is_over():  # its runtime was never closed
+                self.leave(watch)
+            else:
+                living.append(watch)
+        return living
 
     # ------------------------------------------------------------------ the interval
 
