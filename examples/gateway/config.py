@@ -69,6 +69,7 @@ class Limits:
         depth_max: How deep its JSON may be nested.
         items_max: Values in its JSON.
         kept_max: Bytes of an answer that are kept for counting; the rest is forwarded and only hashed.
+        exchanges_max: Requests under way at once, until their record is made; fewer where the loop is late.
     """
 
     body_max: int = 1 << 20
@@ -77,6 +78,7 @@ class Limits:
     depth_max: int = 32
     items_max: int = 50_000
     kept_max: int = 1 << 20
+    exchanges_max: int = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +296,11 @@ def _check_least(config: Config) -> None:
     """Refuse a zero where it would mean that nothing is served."""
     rows: list[tuple[str, Any, tuple[str, ...]]] = [
         ("[server]", config.server, ("workers", "connections_max", "idle_timeout")),
-        ("[limits]", config.limits, ("body_max", "bodies_max", "body_timeout", "depth_max", "items_max")),
+        (
+            "[limits]",
+            config.limits,
+            ("body_max", "bodies_max", "body_timeout", "depth_max", "items_max", "exchanges_max"),
+        ),
         ("[routing]", config.routing, ("queue_timeout", "attempts")),
     ]
     positive = ("concurrency", "connect_timeout", "first_byte_timeout", "stall_timeout", "failures_max")

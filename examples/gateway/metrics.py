@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from .admission import Admission
 from .breaker import Circuit
 from .upstreams import Upstream
 
@@ -38,11 +39,19 @@ class Metrics:
         self.running = Gauge("upstream_running", "Requests at an upstream", ["upstream"], **make)  # type: ignore[arg-type]
         self.waiting = Gauge("upstream_waiting", "Requests that wait for it", ["upstream"], **make)  # type: ignore[arg-type]
         self.open = Gauge("upstream_open", "1 while its breaker is not closed", ["upstream"], **make)  # type: ignore[arg-type]
+        self.admitted = Gauge("admitted", "Exchanges under way", **make)  # type: ignore[arg-type]
+        self.admission_limit = Gauge("admission_limit", "How many there may be now", **make)  # type: ignore[arg-type]
+        self.admission_waiting = Gauge("admission_waiting", "Requests that wait for that", **make)  # type: ignore[arg-type]
         self.body_bytes = Gauge("body_bytes", "Bytes of bodies held", **make)  # type: ignore[arg-type]
         self.connections = Gauge("connections", "Open connections", **make)  # type: ignore[arg-type]
 
-    def text(self, upstreams: Sequence[Upstream], *, body_bytes: int, connections: int) -> bytes:
+    def text(
+        self, upstreams: Sequence[Upstream], admission: Admission, *, body_bytes: int, connections: int
+    ) -> bytes:
         """Return all of it; gauges are read at this moment."""
+        self.admitted.set(admission.running)
+        self.admission_limit.set(admission.limit.now)
+        self.admission_waiting.set(admission.waiting)
         for upstream in upstreams:
             self.running.labels(upstream.name).set(upstream.running)
             self.waiting.labels(upstream.name).set(upstream.waiting)

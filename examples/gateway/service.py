@@ -1,7 +1,7 @@
 """The gateway: its routes, and the hot path of a request from its key to its answer.
 
-key -> rate -> body -> checks -> upstream -> answer          awaited
-                                             -> record      beside it (see `recording`)
+key -> rate -> body -> checks -> admission -> upstream -> answer          awaited
+                                                          -> record      beside it (see `recording`)
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import uuid
 import aiohttp
 from aiohttp import web
 
+from .admission import Admission
 from .checks import PATHS, Bodies, Checked, check_body
 from .config import Config, serves
 from .connections import GatewayServer, error_response
@@ -70,6 +71,7 @@ class Gateway:
         self._upstreams = upstreams
         self._keys = Keys(config.keys)
         self._bodies = Bodies(config.limits)
+        self._admission = Admission(config.limits.exchanges_max)
         self._forwarder = Forwarder(session, upstreams, config.routing, metrics)
         self._idle = asyncio.Event()
         self._idle.set()
@@ -133,6 +135,7 @@ class Gateway:
             checked = await self._check(path, body)
             if key is not None and not serves(key.config.models, checked.model):
                 raise GatewayError(403, "model_not_allowed", "this key may not use this model")
+            await self._admission.enter(self._config.routing.queue_timeout)
         except BaseException:
             self._bodies.release(len(body))
             raise
@@ -145,9 +148,14 @@ class Gateway:
             stream=checked.stream,
             kept_max=self._config.limits.kept_max,
             hold=self._bodies.hold,
-            release=self._bodies.release,
+            release=self._let_go,
         )
         return await self._exchange(request, exchange)
+
+    def _let_go(self, size: int) -> None:
+        """Count an exchange out whose record is made."""
+        self._bodies.release(size)
+        self._admission.leave()
 
     async def _check(self, path: str, body: bytes) -> Checked:
         if len(body) <= INLINE_BYTES:
@@ -211,7 +219,10 @@ class Gateway:
         if not _is_local(request):
             self._keys.find(request.headers.get("Authorization", ""))
         text = self._metrics.text(
-            self._upstreams, body_bytes=self._bodies.held, connections=len(self.server.connections)
+            self._upstreams,
+            self._admission,
+            body_bytes=self._bodies.held,
+            connections=len(self.server.connections),
         )
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE})
 
