@@ -60,13 +60,13 @@ class Load:
 
 
 LOADS = (
-    Load(name="sync", batches=(("sync", 3000),)),
-    Load(name="nosync", batches=(("nosync", 20_000),)),
-    Load(name="two phases", batches=(("nosync", 12_000), ("sync", 2000))),
-    Load(name="SQLite", batches=(("sqlite", 4000),)),
-    Load(name="LMDB", batches=(("lmdb", 4000),), needs=("lmdb",)),
+    Load(name="sync", batches=(("sync", 1000),)),
+    Load(name="nosync", batches=(("nosync", 7000),)),
+    Load(name="two phases", batches=(("nosync", 4000), ("sync", 700))),
+    Load(name="SQLite", batches=(("sqlite", 1300),)),
+    Load(name="LMDB", batches=(("lmdb", 1300),), needs=("lmdb",)),
 )
-QUICK = 100
+QUICK = 40
 """By how many times a quick run has fewer jobs."""
 
 _NOTE = """\
