@@ -60,13 +60,13 @@ class Load:
 
 
 LOADS = (
-    Load(name="sync", batches=(("sync", 1000),)),
-    Load(name="nosync", batches=(("nosync", 7000),)),
-    Load(name="two phases", batches=(("nosync", 4000), ("sync", 700))),
-    Load(name="SQLite", batches=(("sqlite", 1300),)),
-    Load(name="LMDB", batches=(("lmdb", 1300),), needs=("lmdb",)),
+    Load(name="sync", batches=(("sync", 4000),)),
+    Load(name="nosync", batches=(("nosync", 5000),)),
+    Load(name="two phases", batches=(("nosync", 3000), ("sync", 2000))),
+    Load(name="SQLite", batches=(("sqlite", 10_000),)),
+    Load(name="LMDB", batches=(("lmdb", 16_000),), needs=("lmdb",)),
 )
-QUICK = 40
+QUICK = 100
 """By how many times a quick run has fewer jobs."""
 
 _NOTE = """\

@@ -109,7 +109,7 @@ def _rounds(kind: str) -> int:
 def run(options: Options) -> Report:
     """Measure, compare and report."""
     chosen, absent = select(candidates(quick=options.quick), options.only)
-    repetitions = 1 if options.quick else 5
+    repetitions = 1 if options.quick else 3
     head = header(__doc__, options, repetitions, absent)
     samples = collect(interleave(chosen, repetitions), Progress("streams"))
     promised = targets(samples)

@@ -35,7 +35,7 @@ _FIRST = {"key": KEY, "model": _MODEL, "concurrency": 1, "warmup": 0.0, "seconds
 def measure(
     *, way: str, concurrencies: Sequence[int], warmup: float, seconds: float, durability: str = "fast"
 ) -> Mapping[str, Any]:
-    """Return, by concurrency, what the clients saw and the delay of the gateway's loop.
+    """Return, by concurrency, what the clients saw, the delay of the gateway's loop, and records left out.
 
     Args:
         way: `runtime`, `loop`, `to_thread`; `workers` for two processes on a port, `litellm`.
@@ -64,8 +64,23 @@ async def _sweep(
                 {"port": port, "key": KEY, "model": _MODEL, "concurrency": concurrency, **pacing}
             )
             pulse.stop()
-            found[str(concurrency)] = {**seen, "loop_delay": pulse.quantile(0.99) if own else None}
+            found[str(concurrency)] = {
+                **seen,
+                "loop_delay": pulse.quantile(0.99) if own else None,
+                "left_out": await _left_out(port) if own else None,
+            }
     return {"sweep": found}
+
+
+async def _left_out(port: int) -> int:
+    """Return how many records the gateway has not made until now because there were too many."""
+    import aiohttp
+
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+    found = [line for line in lines if line.startswith('gateway_audit_records_total{fate="shed"}')]
+    return int(float(found[0].rpartition(" ")[2])) if found else 0
 
 
 @asynccontextmanager

@@ -4,8 +4,8 @@ A turn of the loop runs a step of every exchange that is ready: with 128 of them
 at each of its steps. So only as many are under way as the loop serves in time; the others wait in the order
 in which they came. An exchange is under way until its record is made, so that the background path keeps up.
 
-The limit follows the loop's delay. It shrinks by a quarter where the delay is high, and grows by a quarter
-where the delay is low and requests wait.
+The limit follows the loop's delay. It shrinks where the delay is high, by as much as that is too high, and
+grows by an eighth where the delay is low and requests wait.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def adapted(limit: Limit, delays: list[float], *, waited: bool) -> Limit:
     """
     mean = sum(delays) / len(delays)
     if mean > HIGH:
-        return replace(limit, now=max(min(LEAST, limit.most), limit.now * 3 // 4))
+        shrunk = int(limit.now * max(0.5, HIGH / mean))
+        return replace(limit, now=max(min(LEAST, limit.most), shrunk))
     if mean < LOW and waited:
-        return replace(limit, now=min(limit.most, limit.now * 5 // 4 + 1))
+        return replace(limit, now=min(limit.most, limit.now * 9 // 8 + 1))
     return limit
 
 

@@ -17,15 +17,16 @@ from .test_service import post
 @pytest.mark.parametrize(
     ("now", "delay", "waited", "then"),
     [
-        (16, 2 * HIGH, True, 12),
-        (16, 2 * HIGH, False, 12),
-        (16, LOW / 2, True, 21),
+        (16, 1.25 * HIGH, True, 12),
+        (16, 1.25 * HIGH, False, 12),
+        (16, 100 * HIGH, True, 8),
+        (16, LOW / 2, True, 19),
         (16, LOW / 2, False, 16),
         (16, (LOW + HIGH) / 2, True, 16),
         (LEAST, 1.0, True, LEAST),
         (100, 0.0, True, 100),
     ],
-    ids=["late", "late and no queue", "in time", "nobody waits", "between", "lowest", "highest"],
+    ids=["late", "late and no queue", "very late", "in time", "nobody waits", "between", "lowest", "highest"],
 )
 def test_the_limit_follows_the_delay(now: int, delay: float, waited: bool, then: int) -> None:
     assert adapted(Limit(now=now, most=100), [delay] * LOOKS, waited=waited).now == then
