@@ -60,11 +60,11 @@ class Load:
 
 
 LOADS = (
-    Load(name="sync", batches=(("sync", 4000),)),
-    Load(name="nosync", batches=(("nosync", 5000),)),
-    Load(name="two phases", batches=(("nosync", 3000), ("sync", 2000))),
-    Load(name="SQLite", batches=(("sqlite", 10_000),)),
-    Load(name="LMDB", batches=(("lmdb", 16_000),), needs=("lmdb",)),
+    Load(name="sync", batches=(("sync", 2500),)),
+    Load(name="nosync", batches=(("nosync", 3000),)),
+    Load(name="two phases", batches=(("nosync", 2000), ("sync", 1500))),
+    Load(name="SQLite", batches=(("sqlite", 5000),)),
+    Load(name="LMDB", batches=(("lmdb", 7000),), needs=("lmdb",)),
 )
 QUICK = 100
 """By how many times a quick run has fewer jobs."""

@@ -47,11 +47,13 @@ def measure(*, load: str, pool: str, size: int, batches: Sequence[Sequence[Any]]
         watch.start()
         begun = time.perf_counter()
         ends = []
-        for name, count in batches:
-            with JOBS[name](Path(folder)) as job:
-                _run(executor, job, count)
-            ends.append(time.perf_counter() - begun)
-        watch.stop()
+        try:
+            for name, count in batches:
+                with JOBS[name](Path(folder)) as job:
+                    _run(executor, job, count)
+                ends.append(time.perf_counter() - begun)
+        finally:
+            watch.stop()
         return {"load": load, "seconds": ends[-1], "ends": ends, **watch.told(), **_decisions(executor)}
 
 
@@ -150,7 +152,7 @@ def _lmdb(folder: Path) -> Iterator[_Job]:
     home = folder / "store.lmdb"
     home.mkdir()
     value = os.urandom(_ROW)
-    with lmdb.open(str(home), map_size=1 << 30, max_readers=512, max_spare_txns=64) as store:
+    with lmdb.open(str(home), map_size=1 << 30, max_readers=8192, max_spare_txns=64) as store:
 
         def job(number: int) -> None:
             first = number * _ROWS % _KEYS
