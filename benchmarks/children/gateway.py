@@ -75,12 +75,17 @@ async def _sweep(
 async def _left_out(port: int) -> int:
     """Return how many records the gateway has not made until now because there were too many."""
     import aiohttp
+    from prometheus_client.parser import text_string_to_metric_families
 
     async with aiohttp.ClientSession() as session:
         async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-            lines = (await answer.text()).splitlines()
-    found = [line for line in lines if line.startswith('gateway_audit_records_total{fate="shed"}')]
-    return int(float(found[0].rpartition(" ")[2])) if found else 0
+            families = text_string_to_metric_families(await answer.text())
+    samples = (sample for family in families for sample in family.samples)
+    return sum(
+        int(sample.value)
+        for sample in samples
+        if sample.name == "gateway_audit_records_total" and sample.labels["fate"] == "shed"
+    )
 
 
 @asynccontextmanager

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
-from dataclasses import dataclass, replace
+
+import anyio
 
 from .errors import GatewayError
 
-__all__ = ["Admission", "Limit", "adapted"]
+__all__ = ["Admission", "adapted"]
 
 PERIOD = 0.005
 """Seconds between two looks at the loop's delay, while anything is under way."""
@@ -31,20 +31,7 @@ FIRST, LEAST = 16, 4
 """The limit at the start, and the lowest one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
-    """How many exchanges may be under way.
-
-    Attributes:
-        now: At this time.
-        most: At any time.
-    """
-
-    now: int
-    most: int
-
-
-def adapted(limit: Limit, delays: list[float], *, waited: bool) -> Limit:
+def adapted(limit: int, most: int, delays: list[float], *, waited: bool) -> int:
     """Return the limit after some looks at the loop's delay; pure.
 
     The mean counts, which is half a turn of the loop: one look that is late because the system gave the core
@@ -52,85 +39,85 @@ def adapted(limit: Limit, delays: list[float], *, waited: bool) -> Limit:
 
     Args:
         limit: Until now.
+        most: The highest limit.
         delays: Seconds; at least one.
         waited: A request had to wait since the last change.
     """
     mean = sum(delays) / len(delays)
     if mean > HIGH:
-        shrunk = int(limit.now * max(0.5, HIGH / mean))
-        return replace(limit, now=max(min(LEAST, limit.most), shrunk))
+        return max(min(LEAST, most), int(limit * max(0.5, HIGH / mean)))
     if mean < LOW and waited:
-        return replace(limit, now=min(limit.most, limit.now * 9 // 8 + 1))
+        return min(most, limit * 9 // 8 + 1)
     return limit
 
 
 class Admission:
-    """Places for exchanges, given in the order of asking. All state belongs to the event loop."""
+    """Places for exchanges, given in the order of asking. All state belongs to the event loop.
+
+    Args:
+        most: The highest number of places.
+    """
 
     def __init__(self, most: int) -> None:
-        self.limit = Limit(now=min(FIRST, most), most=most)
-        self.running = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._most = most
+        self._places = anyio.CapacityLimiter(min(FIRST, most))
         self._waited = False
         self._delays: list[float] = []
         self._timer: asyncio.TimerHandle | None = None
 
     @property
+    def limit(self) -> int:
+        """Exchanges that may be under way now."""
+        return int(self._places.total_tokens)
+
+    @property
+    def running(self) -> int:
+        """Exchanges under way."""
+        return self._places.borrowed_tokens
+
+    @property
     def waiting(self) -> int:
         """Requests that wait for a place."""
-        return len(self._waiting)
+        return self._places.statistics().tasks_waiting
 
-    async def enter(self, timeout: float) -> None:
-        """Take a place; it is held until `leave`.
+    async def enter(self, timeout: float) -> object:
+        """Return a place; it is held until `leave`.
 
         Raises:
             GatewayError: 503, none came free within `timeout` seconds.
         """
-        loop = asyncio.get_running_loop()
         if self._timer is None:
-            self._look_in(loop)
-        if self.running < self.limit.now and not self._waiting:
-            self.running += 1
-            return
-        self._waited = True
-        place = loop.create_future()
-        self._waiting.append(place)
+            self._look_later()
+        place = object()
+        try:
+            self._places.acquire_on_behalf_of_nowait(place)  # the other way gives the loop a turn first
+        except anyio.WouldBlock:
+            self._waited = True
+            await self._wait_for(place, timeout)
+        return place
+
+    async def _wait_for(self, place: object, timeout: float) -> None:
         try:
             async with asyncio.timeout(timeout):
-                await place
-        except BaseException as error:
-            if place in self._waiting:
-                self._waiting.remove(place)
-            elif place.done() and not place.cancelled():  # it came together with the end
-                self.running -= 1
-            self._admit()
-            if isinstance(error, TimeoutError):
-                message = "the gateway serves as many requests as it can; try again later"
-                raise GatewayError(503, "overloaded", message, retry_after=1.0) from None
-            raise
+                await self._places.acquire_on_behalf_of(place)
+        except TimeoutError:
+            message = "the gateway serves as many requests as it can; try again later"
+            raise GatewayError(503, "overloaded", message, retry_after=1.0) from None
 
-    def leave(self) -> None:
+    def leave(self, place: object) -> None:
         """Give a place back."""
-        self.running -= 1
-        self._admit()
+        self._places.release_on_behalf_of(place)
 
-    def _admit(self) -> None:
-        while self._waiting and self.running < self.limit.now:
-            place = self._waiting.popleft()
-            if not place.cancelled():
-                place.set_result(None)
-                self.running += 1
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(PERIOD, self._look, time.monotonic() + PERIOD)
 
-    def _look_in(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(PERIOD, self._look, loop, time.monotonic() + PERIOD)
-
-    def _look(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+    def _look(self, due: float) -> None:
         self._timer = None
         self._delays.append(max(0.0, time.monotonic() - due))
         if len(self._delays) >= LOOKS:
-            self.limit = adapted(self.limit, self._delays, waited=self._waited)
+            self._places.total_tokens = adapted(self.limit, self._most, self._delays, waited=self._waited)
             self._delays.clear()
-            self._waited = bool(self._waiting)
-            self._admit()
-        if self.running or self._waiting:
-            self._look_in(loop)
+            self._waited = self.waiting > 0
+        if self.running:
+            self._look_later()

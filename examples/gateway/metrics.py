@@ -50,7 +50,7 @@ class Metrics:
     ) -> bytes:
         """Return all of it; gauges are read at this moment."""
         self.admitted.set(admission.running)
-        self.admission_limit.set(admission.limit.now)
+        self.admission_limit.set(admission.limit)
         self.admission_waiting.set(admission.waiting)
         for upstream in upstreams:
             self.running.labels(upstream.name).set(upstream.running)

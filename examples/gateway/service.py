@@ -10,6 +10,7 @@ import asyncio
 import ipaddress
 import logging
 import uuid
+from functools import partial
 
 import aiohttp
 from aiohttp import web
@@ -135,7 +136,7 @@ class Gateway:
             checked = await self._check(path, body)
             if key is not None and not serves(key.config.models, checked.model):
                 raise GatewayError(403, "model_not_allowed", "this key may not use this model")
-            await self._admission.enter(self._config.routing.queue_timeout)
+            place = await self._admission.enter(self._config.routing.queue_timeout)
         except BaseException:
             self._bodies.release(len(body))
             raise
@@ -148,14 +149,14 @@ class Gateway:
             stream=checked.stream,
             kept_max=self._config.limits.kept_max,
             hold=self._bodies.hold,
-            release=self._let_go,
+            release=partial(self._let_go, place),
         )
         return await self._exchange(request, exchange)
 
-    def _let_go(self, size: int) -> None:
+    def _let_go(self, place: object, size: int) -> None:
         """Count an exchange out whose record is made."""
         self._bodies.release(size)
-        self._admission.leave()
+        self._admission.leave(place)
 
     async def _check(self, path: str, body: bytes) -> Checked:
         if len(body) <= INLINE_BYTES:

@@ -7,7 +7,7 @@ import random
 import time
 
 import pytest
-from gateway.admission import FIRST, HIGH, LEAST, LOOKS, LOW, PERIOD, Admission, Limit, adapted
+from gateway.admission import FIRST, HIGH, LEAST, LOOKS, LOW, PERIOD, Admission, adapted
 from gateway.errors import GatewayError
 
 from .servers import asking, gateway, stall, status, until, upstream, well
@@ -29,35 +29,34 @@ from .test_service import post
     ids=["late", "late and no queue", "very late", "in time", "nobody waits", "between", "lowest", "highest"],
 )
 def test_the_limit_follows_the_delay(now: int, delay: float, waited: bool, then: int) -> None:
-    assert adapted(Limit(now=now, most=100), [delay] * LOOKS, waited=waited).now == then
+    assert adapted(now, 100, [delay] * LOOKS, waited=waited) == then
 
 
 def test_a_highest_limit_below_the_usual_lowest_one_is_kept() -> None:
-    limit = Admission(2).limit
-    assert limit.now == 2
-    assert adapted(limit, [1.0], waited=True).now == 2
+    assert Admission(2).limit == 2
+    assert adapted(2, 2, [1.0], waited=True) == 2
 
 
 def test_one_late_look_does_not_shrink_it() -> None:
     delays = [0.0] * (LOOKS - 1) + [HIGH * (LOOKS - 1)]
-    assert adapted(Limit(now=16, most=100), delays, waited=False).now == 16
+    assert adapted(16, 100, delays, waited=False) == 16
 
 
 async def test_places_are_given_in_the_order_of_asking() -> None:
     admission = Admission(1)
-    await admission.enter(10)
+    holder = await admission.enter(10)
     order: list[int] = []
 
     async def ask(number: int) -> None:
-        await admission.enter(10)
+        place = await admission.enter(10)
         order.append(number)
-        admission.leave()
+        admission.leave(place)
 
     async with asyncio.TaskGroup() as group:
         for number in range(20):
             group.create_task(ask(number))
         await until(lambda: admission.waiting == 20)
-        admission.leave()
+        admission.leave(holder)
     assert order == list(range(20))
     assert admission.running == 0
 
@@ -73,10 +72,10 @@ async def test_who_waits_too_long_is_told_so_and_leaves_the_queue() -> None:
 
 async def test_a_place_that_comes_together_with_the_cancelling_goes_to_the_next() -> None:
     admission = Admission(1)
-    await admission.enter(10)
+    holder = await admission.enter(10)
     first, second = (asyncio.create_task(admission.enter(10)) for _ in range(2))
     await until(lambda: admission.waiting == 2)
-    admission.leave()  # gives the place to the first
+    admission.leave(holder)  # gives the place to the first
     first.cancel()
     await second
     assert first.cancelled()
@@ -87,11 +86,11 @@ async def test_no_place_is_lost_when_many_are_cancelled_at_random() -> None:
     admission, chance = Admission(5), random.Random(4)
 
     async def ask() -> None:
-        await admission.enter(10)
+        place = await admission.enter(10)
         try:
             await asyncio.sleep(0)
         finally:
-            admission.leave()
+            admission.leave(place)
 
     for _ in range(200):
         tasks = [asyncio.create_task(ask()) for _ in range(20)]
@@ -105,18 +104,17 @@ async def test_no_place_is_lost_when_many_are_cancelled_at_random() -> None:
 
 async def test_while_the_loop_is_in_time_the_limit_grows_until_all_have_a_place() -> None:
     admission = Admission(1000)
-    loop = asyncio.get_running_loop()
     tasks = [asyncio.create_task(admission.enter(60)) for _ in range(10 * FIRST)]
     await asyncio.sleep(0)
     assert (admission.running, admission.waiting) == (FIRST, 9 * FIRST)
     while admission.waiting:  # the looks are made here: the loop of a test may be late
         assert admission._timer is not None
         admission._timer.cancel()
-        admission._look(loop, time.monotonic() + PERIOD)
-    await asyncio.gather(*tasks)
+        admission._look(time.monotonic() + PERIOD)
+    places = await asyncio.gather(*tasks)
     assert admission.running == 10 * FIRST
-    for _ in tasks:
-        admission.leave()
+    for place in places:
+        admission.leave(place)
 
 
 @pytest.mark.parametrize("code", [200, 400, 500])
