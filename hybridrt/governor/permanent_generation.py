@@ -10,6 +10,9 @@ An object there is freed as ever when nothing refers to it. Only a cycle of such
 collection looks at all objects again: when `control.collection` says so, at each call of `gc.collect`, and
 when the last loop has gone. Nothing is done for a program that has frozen objects itself.
 
+`gc.freeze` also sets back the counts by which CPython begins a collection. A program that opens and closes
+loops again and again would never collect, so one is made before a loop comes where it is due.
+
 The collector calls back in whatever thread it strikes, with any lock held: the callback takes none.
 """
 
@@ -36,6 +39,10 @@ class Collector(Protocol):
     """What is used of the module `gc`."""
 
     callbacks: list[Any]
+
+    def collect(self) -> int:
+        """Collect all generations but the permanent one."""
+        ...
 
     def get_count(self) -> tuple[int, int, int]:
         """Return how much came since the last collection of each generation."""
@@ -88,7 +95,16 @@ class PermanentGeneration:
         self._frozen = False
         """Objects are in the permanent generation, so the collection under way does not look at all."""
         self._begun_ns = 0
-        self._last = Whole(ended_ns=0, blocks=0)
+        self._last: Whole | None = None
+
+    def collect_if_due(self) -> None:
+        """Look at all objects before a first loop comes, if that is due since another one was there."""
+        begun_ns = self._now_ns()
+        if self._in_use or not self._is_due(begun_ns):
+            return
+        self._collector.collect()
+        ended_ns = self._now_ns()
+        self._last = Whole(ended_ns=ended_ns, took_ns=ended_ns - begun_ns, blocks=self._blocks())
 
     def use(self, *, wanted: bool) -> None:
         """Begin or end to keep objects there; does nothing if that is so already."""
@@ -104,7 +120,7 @@ class PermanentGeneration:
             self._in_use = True
             self._asked = False  # a collection may be under way, of which the end is seen alone
             self._begun_ns = self._now_ns()
-            self._last = Whole(ended_ns=self._begun_ns, blocks=self._blocks())
+            self._last = self._last or Whole(ended_ns=self._begun_ns, blocks=self._blocks())
             self._freeze()
             self._collector.callbacks.append(self._called)
 
@@ -116,7 +132,7 @@ class PermanentGeneration:
         if phase == "start":
             self._begun_ns = now_ns
             self._asked = self._collector.get_count()[_OLDEST] <= self._collector.get_threshold()[_OLDEST]
-            if self._asked or not self._frozen or is_whole_due(self._last, now_ns, self._blocks()):
+            if self._asked or not self._frozen or self._is_due(now_ns):
                 self._thaw()
             return
         took_ns = now_ns - self._begun_ns
@@ -126,6 +142,9 @@ class PermanentGeneration:
             self._last = Whole(ended_ns=now_ns, took_ns=took_ns, blocks=self._blocks())
         if not self._asked:  # else the program may want to see what is left, as `gc.get_objects` shows it
             self._freeze()
+
+    def _is_due(self, now_ns: int) -> bool:
+        return self._last is not None and is_whole_due(self._last, now_ns, self._blocks())
 
     def _freeze(self) -> None:
         self._collector.freeze()

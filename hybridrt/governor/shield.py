@@ -216,6 +216,8 @@ class Shield:
 
     def join(self, watch: Watch) -> None:
         """Count a loop in; in its thread."""
+        if self._permanent is not None and watch.shield:
+            self._permanent.collect_if_due()
         with without_convoy(self._budget.lock):
             self._watches.add(watch)
             self._loop_first.join_locked(watch)

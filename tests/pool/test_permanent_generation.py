@@ -54,6 +54,11 @@ class FakeCollector:
     def unfreeze(self) -> None:
         self.history.append("unfreeze")
 
+    def collect(self) -> int:
+        self.history.append("collect")
+        self._clock[0] += PASS_NS
+        return 0
+
     def begin(self, generation: int = OLDEST, *, asked: bool = False) -> None:
         self.count = (0, 0, 0) if asked else (701, 11, 11)
         self._tell("start", generation)
@@ -63,8 +68,8 @@ class FakeCollector:
         self._clock[0] += PASS_NS
         self._tell("stop", generation)
 
-    def collect(self, generation: int = OLDEST, *, asked: bool = False) -> list[str]:
-        """Collect, and return what was done about it."""
+    def collects(self, generation: int = OLDEST, *, asked: bool = False) -> list[str]:
+        """Collect by itself, and return what was done about it."""
         self.history.clear()
         self.begin(generation, asked=asked)
         self.end(generation)
@@ -117,46 +122,46 @@ def test_what_is_there_is_frozen_with_the_first_loop_and_thawed_with_the_last(pl
 
 def test_what_survives_a_full_collection_is_frozen(played: Played) -> None:
     played.generation.use(wanted=True)
-    assert played.collector.collect() == ["freeze"]
+    assert played.collector.collects() == ["freeze"]
     assert (played.generation.collections, played.generation.longest_ns) == (1, PASS_NS)
 
 
 @pytest.mark.parametrize("generation", [0, 1])
 def test_collections_of_the_young_are_left_alone(played: Played, generation: int) -> None:
     played.generation.use(wanted=True)
-    assert played.collector.collect(generation) == []
+    assert played.collector.collects(generation) == []
     assert played.generation.collections == 0
 
 
 def test_a_full_collection_looks_at_all_when_that_is_due_and_counts_from_there(played: Played) -> None:
     played.generation.use(wanted=True)
     played.passes(INVERSE_SHARE * FIRST_NS)
-    assert played.collector.collect() == ["unfreeze", "freeze"]
+    assert played.collector.collects() == ["unfreeze", "freeze"]
     played.passes(INVERSE_SHARE * PASS_NS - PASS_NS)
-    assert played.collector.collect() == ["freeze"]
+    assert played.collector.collects() == ["freeze"]
     played.passes(PASS_NS)
-    assert played.collector.collect() == ["unfreeze", "freeze"]
+    assert played.collector.collects() == ["unfreeze", "freeze"]
 
 
 def test_memory_that_grows_is_looked_at_and_what_stays_is_the_new_measure(played: Played) -> None:
     played.generation.use(wanted=True)
     played.blocks = 2 * BLOCKS
-    assert played.collector.collect() == ["unfreeze", "freeze"]
-    assert played.collector.collect() == ["freeze"]
+    assert played.collector.collects() == ["unfreeze", "freeze"]
+    assert played.collector.collects() == ["freeze"]
     played.blocks = 3 * BLOCKS
-    assert played.collector.collect() == ["unfreeze", "freeze"]
+    assert played.collector.collects() == ["unfreeze", "freeze"]
 
 
 def test_a_collection_that_is_asked_for_looks_at_all_and_leaves_all_to_be_seen(played: Played) -> None:
     played.generation.use(wanted=True)
-    assert played.collector.collect(asked=True) == ["unfreeze"]
-    assert played.collector.collect() == ["unfreeze", "freeze"]
+    assert played.collector.collects(asked=True) == ["unfreeze"]
+    assert played.collector.collects() == ["unfreeze", "freeze"]
 
 
 def test_a_program_that_freezes_objects_itself_is_left_alone(played: Played) -> None:
     played.collector.frozen = 100_000
     played.generation.use(wanted=True)
-    assert played.collector.collect() == []
+    assert played.collector.collects() == []
     played.generation.use(wanted=False)
     assert played.collector.history == []
 
@@ -189,6 +194,32 @@ def test_a_loop_comes_in_the_middle_of_a_collection(played: Played) -> None:
     played.collector.end()
     assert played.collector.history == ["freeze", "freeze"]
     assert played.generation.longest_ns == PASS_NS
+
+
+def test_before_a_loop_comes_again_all_is_looked_at_once_there_are_a_quarter_more(played: Played) -> None:
+    played.generation.collect_if_due()
+    for blocks, due in [(BLOCKS, False), (BLOCKS, False), (2 * BLOCKS, True), (2 * BLOCKS, False)]:
+        played.blocks = blocks
+        played.collector.history.clear()
+        played.generation.collect_if_due()
+        assert played.collector.history == ["collect"] * due
+        played.generation.use(wanted=True)
+        played.generation.collect_if_due()
+        played.generation.use(wanted=False)
+        assert played.collector.history == ["collect"] * due + ["freeze", "unfreeze"]
+
+
+def test_before_a_loop_comes_again_all_is_looked_at_for_a_small_share_of_the_time(played: Played) -> None:
+    played.generation.use(wanted=True)
+    played.generation.use(wanted=False)
+    played.passes(INVERSE_SHARE * FIRST_NS)
+    played.generation.collect_if_due()
+    played.passes(INVERSE_SHARE * PASS_NS - 1)
+    played.generation.collect_if_due()
+    assert played.collector.history == ["freeze", "unfreeze", "collect"]
+    played.passes(1)
+    played.generation.collect_if_due()
+    assert played.collector.history == ["freeze", "unfreeze", "collect", "collect"]
 
 
 # ---------------------------------------------------------------------- with the real collector
@@ -289,6 +320,18 @@ async def test_garbage_that_was_frozen_alive_does_not_pile_up() -> None:
         before = sys.getallocatedblocks()
         renew(5000)
         assert sys.getallocatedblocks() < 3 * before
+
+
+async def test_garbage_does_not_pile_up_where_loops_come_and_go() -> None:
+    async def come_and_go(count: int) -> None:
+        for _ in range(count):
+            async with Runtime():
+                Node().content = [[number] for number in range(100)]
+
+    await come_and_go(10)
+    before = sys.getallocatedblocks()
+    await come_and_go(2000)
+    assert sys.getallocatedblocks() < 2 * before
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
