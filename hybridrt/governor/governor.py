@@ -55,6 +55,8 @@ SPARE_NS = 75_000_000
 governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""
 QUIET_NS = 100_000_000
 """The same where none is queued either, so that a larger size would start nothing."""
+GOLDEN = (5**0.5 - 1) / 2
+"""The fraction whose multiples spread most evenly (H. Weyl, 1916, on sequences modulo one)."""
 IDLE_STEPS = 20
 """Naps of that length without any call before it parks."""
 LONG_SLEEP_NS = 100_000_000
@@ -98,6 +100,7 @@ class Governor:
         self.sleeps_long = False
         """It sleeps for longer than a call that lacks a permit should wait."""
         self._learns = False
+        self._varied = 0.0
         """Calls compute of which more is to be learned, by waking up beside them."""
         self._queued = False
         """At the last step calls were queued."""
@@ -270,6 +273,8 @@ class Governor:
         self._cpu_budget.book(clock.wall_ns(), clock.cpu_ns())
         if nap is not None:
             nap = self._stretch(nap)
+            if self._learns:
+                nap = self._vary(nap)
         # A parked governor is woken, by a thread that has the GIL.
         self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
         self._gil.sleep(self._due_ns)
@@ -286,6 +291,15 @@ class Governor:
             self.sleeps_long = least > REST_NS and not (self._learns or self.budget.lacks_permit())
         most = LATE_NS if not self.sleeps_long else SPARE_NS if self._queued else QUIET_NS
         return max(nap, min(least, most))
+
+    def _vary(self, nap: int) -> int:
+        """Return a nap of half that length at least, and each time another one.
+
+        A governor in step with calls that follow each other would always find them at the same point: for
+        example always just after they ended. The lengths are spread as multiples of the golden ratio are.
+        """
+        self._varied = (self._varied + GOLDEN) % 1.0
+        return max(TICK_NS, nap - int(nap * self._varied / 2))
 
     # ------------------------------------------------------------------ one step
 
@@ -331,7 +345,8 @@ class Governor:
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)
             longest = max(TICK_NS, min(REST_NS, tick.soon_ns)) if self.budget.lacks_permit() else REST_NS
-            self._learns = any(is_to_be_learned(profile) for profile in tick.holders)
+            if tick.holders:  # a function that holds the GIL has often just returned
+                self._learns = any(is_to_be_learned(profile) for profile in tick.holders)
             drivers = [profile for profile in tick.holders if profile.native.drives]
             at_once = self.budget.permits.held[FREE]
             if drivers and self._queued:
@@ -378,6 +393,7 @@ class Governor:
             prompt=prompt,
             delay=delay_ns,
             steady=prompt and self._was_prompt,
+            before=self._stepped_ns,
             process_cpu=process_cpu_ns,
             switch_interval=switch_interval_ns(),
             gil=self.budget.gil,

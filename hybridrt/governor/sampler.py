@@ -7,8 +7,9 @@ rarely. The verdict itself is pure (see `control.verdict`); here it is carried o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hybridrt.control.interval import LOWEST
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
@@ -44,6 +45,20 @@ _OWN_SHARE = 0.1
 measured."""
 
 
+class Busy(NamedTuple):
+    """A call that has computed until now.
+
+    Attributes:
+        call: The call.
+        alone: Nobody else in the process has, since the step before.
+        waited: How long the governor certainly waited for the GIL while the call computed, in nanoseconds.
+    """
+
+    call: Call
+    alone: bool
+    waited: int
+
+
 @dataclass(slots=True, kw_only=True)
 class Tick:
     """What one step of the governor knows before it looks at calls; times in nanoseconds.
@@ -54,7 +69,8 @@ class Tick:
         prompt: It was.
         delay: How long the governor waited for it.
         steady: It was free at the step before, too.
-        process_cpu: CPU time of the process since the step before.
+        before: When the step before was.
+        process_cpu: CPU time of the process since then.
         switch_interval: The interpreter's.
         gil: Whether there is a GIL.
         busy: Calls found to have computed until now, filled in by the looks.
@@ -75,10 +91,11 @@ class Tick:
     prompt: bool
     delay: int
     steady: bool
+    before: int
     process_cpu: int
     switch_interval: int
     gil: bool
-    busy: dict[Worker, Call] = field(default_factory=dict)
+    busy: dict[Worker, Busy] = field(default_factory=dict)
     holders: set[Profile] = field(default_factory=set)
     brief: bool = True
     native: int = 0
@@ -209,10 +226,24 @@ def _peek_at(worker: Worker, call: Call, tick: Tick) -> bool:
     if not tick.slept or profile.wall_mean_ns < DETAILED_NS:
         return True
     age, cpu = tick.now - call.started_ns, worker.cpu_so_far()
-    if age >= _YOUNG_NS and cpu is not None and 5 * cpu >= 4 * age:
-        tick.busy[worker] = call
+    if age >= _YOUNG_NS and cpu is not None and _note_busy(worker, call, tick, cpu, age):
         return True
     return age < _YOUNG_NS or not profile.surely_waits
+
+
+def _note_busy(worker: Worker, call: Call, tick: Tick, cpu: int, interval: int) -> bool:
+    """Note a call that has computed until now; return whether it has.
+
+    Usually it had a core for nearly all of the interval. Where cores are short it had not; then its CPU time
+    must be nearly all that the process has used since the step before, so that nobody else can have kept the
+    governor waiting. What of the wait is certain is the CPU time that does not fit into the time before it.
+    """
+    alone = interval <= tick.now - tick.before and 5 * cpu >= 4 * tick.process_cpu > 0
+    waited = tick.delay if 5 * cpu >= 4 * interval else cpu - (interval - tick.delay)
+    if waited < tick.delay and (tick.prompt or not alone or 4 * waited < tick.delay):
+        return False
+    tick.busy[worker] = Busy(call, alone, waited)
+    return True
 
 
 def is_to_be_learned(profile: Profile) -> bool:
@@ -225,27 +256,31 @@ def note_gil(tick: Tick, now: Callable[[], int]) -> None:
 
     The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
     one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
-    the GIL proves something only of a call that began before it, where no other function computes; and not
-    if the call goes on now, or lacks a core alone: then others had the GIL, as a busy loop. (Whoever has just
-    lost it computes on for some microseconds, until it sleeps; so the kernel is asked as well.)
+    the GIL proves something only of a call that began before it, where no other function computes. It proves
+    nothing if the call goes on now, or only lacks a core while others have computed: then those had the GIL,
+    as a busy loop. (Whoever has just lost it computes on for some microseconds, until it sleeps; so the
+    kernel is asked as well.)
     """
     if not (tick.gil and tick.slept and tick.busy):
         return
     if tick.prompt:
-        for call in _computing_now(tick.busy, now):
-            call.profile.saw_free()
+        for worker in _computing_now(tick.busy, now):
+            tick.busy[worker].call.profile.saw_free()
         return
     seen = {
-        worker: call
-        for worker, call in tick.busy.items()
-        if call.started_ns < tick.now - tick.delay and tick.holders <= {call.profile}
+        worker: busy
+        for worker, busy in tick.busy.items()
+        if busy.call.started_ns < tick.now - tick.delay and tick.holders <= {busy.call.profile}
     }
     computing = _computing_now(seen, now) if seen else []
-    for worker, call in seen.items():
+    for worker, busy in seen.items():
+        profile = busy.call.profile
         if worker.probe is None or not worker.probe.is_runnable():
-            call.profile.gil.saw_taken(tick.delay, tick.switch_interval)
-        elif call in computing:
-            call.profile.saw_free()
+            profile.gil.saw_taken(busy.waited, tick.switch_interval)
+        elif worker in computing:
+            profile.saw_free()
+        elif busy.alone:
+            profile.gil.saw_taken(busy.waited, tick.switch_interval)
 
 
 def note_native(tick: Tick) -> None:
@@ -255,15 +290,13 @@ def note_native(tick: Tick) -> None:
         profile.native.saw(tick.native, max(0, tick.process_cpu - tick.native))
 
 
-def _computing_now(busy: dict[Worker, Call], now: Callable[[], int]) -> list[Call]:
+def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worker]:
     """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
     begun, before = now(), {worker: worker.cpu_so_far() or 0 for worker in busy}
     for _ in range(_WATCH_READS):
         now()
     passed = now() - begun
-    return [
-        call for worker, call in busy.items() if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed
-    ]
+    return [worker for worker in before if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed]
 
 
 def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
@@ -385,8 +418,8 @@ def _computes(
     worker: Worker, call: Call, sample: Sample, reading: Reading, tick: Tick, to_start: list[Worker]
 ) -> None:
     cpu = reading.cpu if reading.cpu is not None else reading.interval
-    if reading.cpu is not None and reading.cpu * 5 >= reading.interval * 4:
-        tick.busy[worker] = call
+    if reading.cpu is not None:
+        _note_busy(worker, call, tick, reading.cpu, reading.interval)
     age = tick.now - call.started_ns
     left_ns = LONG_NS - (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns)
     long, known = left_ns <= 0, (call.profile.kind, call.unclassified)

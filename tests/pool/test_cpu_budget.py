@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.governor.cpu_budget import CREDIT_NS, SHARE, CpuBudget
+from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, SHARE, CpuBudget
 from hybridrt.governor.governor import LATE_NS, QUIET_NS, SPARE_NS
 from hybridrt.observe.functions import SETTLED
 from hybridrt.values import Kind
@@ -50,6 +50,15 @@ def test_what_the_share_allows_is_not_owed() -> None:
     assert cpu_budget.least_sleep_ns == 0
     cpu_budget.book(3_000_000_000, 30_000_000)
     assert cpu_budget.least_sleep_ns == pytest.approx(1_000_000_000)
+
+
+def test_a_garbage_collection_in_its_thread_is_paid_off_soon() -> None:
+    cpu_budget = CpuBudget()
+    cpu_budget.book(1_000_000_000, 0)
+    cpu_budget.book(1_300_000_000, 300_000_000)
+    assert cpu_budget.least_sleep_ns == pytest.approx(DEBT_NS / SHARE)
+    cpu_budget.book(1_300_000_000 + int(DEBT_NS / SHARE), 300_000_000)
+    assert cpu_budget.least_sleep_ns == 0
 
 
 def test_another_thread_begins_anew() -> None:
@@ -99,7 +108,27 @@ def test_while_a_call_lacks_a_permit_it_sleeps_longer_but_does_not_doze(stage: S
 def test_beside_a_computing_call_that_it_does_not_know_yet_neither(stage: Stage) -> None:
     stage.push(named("unknown"))
     overspent(stage)
-    assert stage.budget.governor.turn() == LATE_NS / 1e9
+    assert LATE_NS / 2e9 <= stage.budget.governor.turn() <= LATE_NS / 1e9
+
+
+def test_nor_between_the_calls_of_a_function_that_it_does_not_know_yet(stage: Stage) -> None:
+    """One that holds the GIL keeps the governor waiting until it returns; then the governor sees no call."""
+    fn = named("unknown")
+    call = stage.push(fn)
+    stage.budget.governor.turn()
+    stage.end(call)
+    overspent(stage)
+    assert stage.budget.governor.turn() <= LATE_NS / 1e9
+    assert not stage.budget.governor.sleeps_long
+
+
+def test_while_it_learns_no_two_naps_are_alike(stage: Stage) -> None:
+    """Else it may meet calls that follow each other always at the same point of their cycle."""
+    stage.push(named("unknown"))
+    overspent(stage)
+    naps = [stage.budget.governor.turn() for _ in range(12)]
+    assert len(set(naps)) == 12
+    assert all(LATE_NS / 2e9 <= nap <= LATE_NS / 1e9 for nap in naps)
 
 
 def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
@@ -112,4 +141,4 @@ def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
     stage.push_many(3, stage.learn(Kind.LONG))
     assert governor._wakeup.qsize() == 1  # one ring is enough
     stage.clock.advance(MS)
-    assert governor.turn() == LATE_NS / 1e9
+    assert LATE_NS / 2e9 <= governor.turn() <= LATE_NS / 1e9

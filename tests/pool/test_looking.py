@@ -275,6 +275,38 @@ def test_a_call_that_goes_on_while_the_governor_has_the_gil_leaves_it_to_others(
     assert (gil.free > 0, gil.taken, gil.releases) == (True, 0, True)
 
 
+@pytest.mark.parametrize("runnable", [False, True])
+@pytest.mark.parametrize(
+    ("others", "delay", "held"),
+    [
+        pytest.param(0.0, 0.018, 8_000_000, id="it alone has computed"),
+        pytest.param(0.01, 0.018, 0, id="others have, too"),
+        pytest.param(0.0, 0.01, 0, id="it may have computed before the governor waited"),
+    ],
+)
+def test_a_call_without_a_core_held_the_gil_if_nobody_else_computed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, runnable: bool, others: float, delay: float, held: int
+) -> None:
+    """It computes for 10 of 20 ms, as where two processes share a core."""
+    fn, governor, spent = stage.learn(Kind.LONG), stage.budget.governor, 0.0
+    monkeypatch.setattr("hybridrt.governor.governor.switch_interval_ns", lambda: 100_000)
+    monkeypatch.setattr(stage.clock, "wall_ns", lambda: stage.clock.advance(1e-7) or stage.clock.now_ns)
+    for _ in range(4):
+        governor.step(stage.clock.now_ns, int(spent * 1e9), prompt=True)
+        call = stage.push(fn)
+        stage.compute(call)
+        stage.clock.advance(10 * MS)
+        stage.wait(call)
+        stage.probe_of(call).runnable = runnable
+        stage.clock.advance(10 * MS)
+        spent += 10 * MS + others
+        governor.step(stage.clock.now_ns, int(spent * 1e9), prompt=False, delay_ns=int(delay * 1e9))
+        stage.end(call)
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.free, gil.yielded, gil.held) == (0, 0, 4 if held else 0)
+    assert gil.longest_hold_ns == held
+
+
 def test_without_a_gil_nobody_is_judged_by_it() -> None:
     stage = Stage(gil=False, cores=2)
     fn = stage.learn(Kind.LONG)
