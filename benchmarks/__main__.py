@@ -28,6 +28,7 @@ BENCHMARKS = (
     "gateway",
     "frameworks",
     "agents",
+    "rag",
     "phases",
     "service",
     "inline",
