@@ -27,8 +27,14 @@ T = TypeVar("T")
 
 
 def top_frames() -> dict[int, FrameType]:
-    """Return the innermost frame of each thread, by the thread's `ident`."""
-    return _uncollected(sys._current_frames)
+    """Return the innermost frame of each other thread, by the thread's `ident`.
+
+    With the caller's own frame, which leads to the variable that the result is kept in, the frames of all
+    threads and what their variables refer to would stay until garbage is collected.
+    """
+    frames = _uncollected(sys._current_frames)
+    frames.pop(threading.get_ident(), None)
+    return frames
 
 
 def stack_of(thread: int) -> list[FrameType]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from textwrap import dedent
 
@@ -31,7 +32,37 @@ def test_the_innermost_frame_comes_first() -> None:
         "inner",
         "test_the_innermost_frame_comes_first",
     ]
-    assert threading.get_ident() in top_frames()
+
+
+class _Thing:
+    pass
+
+
+def test_frames_of_others_keep_nothing_once_they_are_forgotten() -> None:
+    """Not even until garbage is collected: the caller's own frame is not among them."""
+    thing, died, go_on = _Thing(), threading.Event(), threading.Event()
+    weakref.finalize(thing, died.set)
+
+    def look() -> int:
+        found = top_frames()
+        assert threading.get_ident() not in found
+        return len(found)
+
+    def hold(held: _Thing) -> None:
+        assert go_on.wait(30.0)
+
+    gc.disable()
+    try:
+        thread = threading.Thread(target=hold, args=(thing,))
+        del thing
+        thread.start()
+        assert look() >= 1
+        go_on.set()
+        thread.join()
+        del thread
+        assert died.wait(30.0)
+    finally:
+        gc.enable()
 
 
 def test_a_thread_without_a_frame_has_an_empty_stack() -> None:
