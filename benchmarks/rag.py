@@ -52,7 +52,7 @@ def candidates(*, quick: bool) -> list[Candidate]:
 def run(options: Options) -> Report:
     """Measure, compare and report."""
     chosen, absent = select(candidates(quick=options.quick), options.only)
-    repetitions = 1 if options.quick else 7
+    repetitions = 1 if options.quick else 5
     head = header(__doc__, options, repetitions, absent)
     samples = collect(interleave(chosen, repetitions), Progress("rag"))
     found = {name: figures(taken) for name, taken in samples.items()}
