@@ -11,18 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -76,10 +65,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("agents"))
+    head, samples = measure("agents", __doc__, options, candidates(quick=options.quick), repetitions)
     found = {name: _figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     note = _NOTE.format(count=repetitions, **_pacing(quick=options.quick))

@@ -9,18 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.figures import Target, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -43,15 +32,14 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 9
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("background"))
+    head, samples = measure("background", __doc__, options, every, repetitions)
     targets = list(_targets(samples))
     data = {**head, "samples": samples, "targets": [target.to_dict() for target in targets]}
     parts = [
         "# Background tasks: what a spawn costs",
-        _NOTE.format(count=repetitions, block=chosen[0].arguments["block"]),
+        _NOTE.format(count=repetitions, block=every[0].arguments["block"]),
         table(("loop", "", "`create_task`", "`background`", "beyond"), list(_rows(samples))),
         "## Promises",
         table(("promise", "limit", "measured", ""), [target.row() for target in targets]),

@@ -12,18 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from benchmarks.figures import spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -65,11 +54,10 @@ def _key(way: str, size: str) -> str:
 
 def run(options: Options) -> Report:
     """Measure and report; nothing is promised."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("carrying"))
-    note = _NOTE.format(calls=chosen[0].arguments["calls"], count=repetitions)
+    head, samples = measure("carrying", __doc__, options, every, repetitions)
+    note = _NOTE.format(calls=every[0].arguments["calls"], count=repetitions)
     parts = ["# Carrying: bytes to another interpreter", note, _table(samples), describe(head)]
     return Report(name="carrying", text="\n\n".join(parts), data={**head, "samples": samples})
 

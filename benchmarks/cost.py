@@ -12,18 +12,7 @@ from typing import Any
 
 from benchmarks.children.cost import LOADS
 from benchmarks.figures import Spread, Target, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -57,13 +46,12 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("cost"))
+    head, samples = measure("cost", __doc__, options, every, repetitions)
     percent = {name: _percent(taken) for name, taken in samples.items()}
     targets = list(_targets(percent))
-    timing = chosen[0].arguments
+    timing = every[0].arguments
     note = _NOTE.format(count=repetitions, seconds=timing["seconds"], warmup=timing["warmup"], loop=LOOPS[0])
     data = {
         **head,

@@ -17,18 +17,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["LOADS", "Load", "best_fixed", "candidates", "draw", "run"]
 
@@ -99,10 +88,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 3
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("disk"))
+    head, samples = measure("disk", __doc__, options, candidates(quick=options.quick), repetitions)
     return report(head, _by_load(samples))
 
 

@@ -15,18 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -91,10 +80,8 @@ def _modes() -> list[dict[str, Any]]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 3 if options.quick else 9
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("dispatch"))
+    head, samples = measure("dispatch", __doc__, options, candidates(quick=options.quick), repetitions)
     medians = {mode["name"]: _medians(samples, mode["name"]) for mode in _modes()}
     targets = list(_targets(medians))
     timing = _timing(quick=options.quick)

@@ -12,18 +12,7 @@ from typing import Any
 
 from benchmarks.children.work import calibrate
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -78,10 +67,10 @@ def candidates(*, quick: bool, units: int) -> list[Candidate]:
 def run(options: Options) -> Report:
     """Measure, compare and report."""
     units = calibrate(CALL_SECONDS)
-    chosen, absent = select(candidates(quick=options.quick, units=units), options.only)
     repetitions = 2 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("echo"))
+    head, samples = measure(
+        "echo", __doc__, options, candidates(quick=options.quick, units=units), repetitions
+    )
     found = {name: _figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     pacing = _pacing(quick=options.quick)

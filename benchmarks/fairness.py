@@ -15,18 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Spread, Target, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -65,13 +54,12 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 2 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("fairness"))
+    head, samples = measure("fairness", __doc__, options, every, repetitions)
     found = {name: _figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found, samples))
-    note = _NOTE.format(count=repetitions, call=5.0, calls=chosen[0].arguments["calls"])
+    note = _NOTE.format(count=repetitions, call=5.0, calls=every[0].arguments["calls"])
     data = {
         **head,
         "figures": {name: {k: v.to_dict() for k, v in of.items()} for name, of in found.items()},

@@ -14,19 +14,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-    version,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure, version
 
 __all__ = ["FRAMEWORKS", "candidates", "figures", "key", "run"]
 
@@ -83,10 +71,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("frameworks"))
+    head, samples = measure("frameworks", __doc__, options, candidates(quick=options.quick), repetitions)
     found = {name: figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     pacing = _pacing(quick=options.quick)

@@ -14,19 +14,7 @@ from typing import Any
 
 from benchmarks.children.gateway_load import LARGE_EVERY
 from benchmarks.figures import Target, ratios, spread, table
-from benchmarks.harness import (
-    RESULTS,
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import RESULTS, Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -84,10 +72,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("gateway"))
+    head, samples = measure("gateway", __doc__, options, candidates(quick=options.quick), repetitions)
     found = {way: _figures(taken) for way, taken in samples.items()}
     targets = [
         target for way in ("runtime", "strict") if way in found for target in _targets(way, found[way])

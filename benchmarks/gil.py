@@ -12,18 +12,7 @@ from typing import Any
 
 from benchmarks.children.gil import WORKS
 from benchmarks.figures import Spread, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -59,11 +48,10 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure and report; nothing is promised."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("gil"))
-    note = _NOTE.format(count=repetitions, seconds=chosen[0].arguments["seconds"])
+    head, samples = measure("gil", __doc__, options, every, repetitions)
+    note = _NOTE.format(count=repetitions, seconds=every[0].arguments["seconds"])
     parts = ["# The GIL: who finds it free, and what asking for it costs", note]
     parts += ["## One sleeper beside one thread", _sleeper_table(samples)]
     parts += ["## Work of a crowd of Python threads", _crowd_table(samples)]

@@ -34,6 +34,7 @@ __all__ = [
     "header",
     "importable",
     "interleave",
+    "measure",
     "origin",
     "select",
     "spawn",
@@ -137,6 +138,27 @@ def collect(schedule: Sequence[Candidate], progress: Progress) -> dict[str, list
         samples.setdefault(candidate.name, []).append(spawn(candidate))
     progress.end()
     return samples
+
+
+def measure(
+    name: str, doc: str | None, options: Options, candidates: Sequence[Candidate], repetitions: int
+) -> tuple[dict[str, Any], dict[str, list[Sample]]]:
+    """Run the candidates asked for, interleaved; return the head of the report and the samples.
+
+    Args:
+        name: Of the benchmark.
+        doc: Its docstring.
+        options: As the command line gave them.
+        candidates: All that there are.
+        repetitions: Fresh processes per candidate.
+
+    Raises:
+        ValueError: Nothing matches `options.only`, or nothing of what does can run.
+        ChildError: A process failed or printed no result.
+    """
+    chosen, absent = select(candidates, options.only)
+    head = header(doc, options, repetitions, absent)
+    return head, collect(interleave(chosen, repetitions), Progress(name))
 
 
 def spawn(candidate: Candidate) -> Sample:

@@ -14,18 +14,7 @@ from typing import Any
 
 from benchmarks.children.inline import STALL
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 from benchmarks.strips import Panel, given
 
 __all__ = ["added", "candidates", "panels", "run"]
@@ -89,10 +78,8 @@ def _pacing(quick: bool) -> dict[str, float]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 2 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("inline"))
+    head, samples = measure("inline", __doc__, options, candidates(quick=options.quick), repetitions)
     targets = list(_targets(samples))
     data = {**head, "targets": [target.to_dict() for target in targets], "samples": samples}
     return Report(name="inline", text=_text(samples, targets, options, head, repetitions), data=data)

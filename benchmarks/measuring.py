@@ -12,20 +12,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import Spread, Target, differences, spread, table
-from benchmarks.harness import (
-    Candidate,
-    ChildError,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-    spawn,
-)
+from benchmarks.harness import Candidate, ChildError, Options, Report, Sample, describe, measure, spawn
 
 __all__ = ["candidates", "run"]
 
@@ -61,10 +48,8 @@ def run(options: Options) -> Report:
     Raises:
         ChildError: A process booked calls with measuring off, or none with it on.
     """
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 3 if options.quick else 9
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("measuring"))
+    head, samples = measure("measuring", __doc__, options, candidates(quick=options.quick), repetitions)
     _check(samples)
     clocks = _clock_reads(quick=options.quick)
     found = {kind: {name: _difference(taken, kind) for name, taken in samples.items()} for kind in KINDS}

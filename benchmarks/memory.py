@@ -12,18 +12,7 @@ from statistics import linear_regression
 from typing import Any
 
 from benchmarks.figures import Spread, Target, differences, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -78,10 +67,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 3
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("memory"))
+    head, samples = measure("memory", __doc__, options, candidates(quick=options.quick), repetitions)
     beyond, slopes = _beyond_bare(samples), dict(_slopes(samples, _growth(quick=options.quick)["every"]))
     # A slope over a few thousand calls says nothing.
     targets = [] if options.quick else list(_targets(slopes))

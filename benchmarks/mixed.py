@@ -14,18 +14,7 @@ from typing import Any
 
 from benchmarks.children.work import ALIKE, calibrate
 from benchmarks.figures import Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -92,10 +81,10 @@ def candidates(*, quick: bool, units: int) -> list[Candidate]:
 def run(options: Options) -> Report:
     """Measure, compare and report."""
     units = calibrate(WORK_SECONDS)
-    chosen, absent = select(candidates(quick=options.quick, units=units), options.only)
     repetitions = 2 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("mixed"))
+    head, samples = measure(
+        "mixed", __doc__, options, candidates(quick=options.quick, units=units), repetitions
+    )
     found = {name: _figures(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     note = _NOTE.format(

@@ -10,18 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -68,13 +57,12 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("phases"))
+    head, samples = measure("phases", __doc__, options, every, repetitions)
     found = {name: _figures(taken) for name, taken in samples.items()}
     targets = [target for load in LOADS for target in _targets(load, samples)]
-    arguments = chosen[0].arguments
+    arguments = every[0].arguments
     note = _NOTE.format(
         count=repetitions,
         in_flight=arguments["in_flight"],

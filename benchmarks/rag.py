@@ -11,18 +11,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.figures import ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "figures", "run"]
 
@@ -51,10 +40,8 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("rag"))
+    head, samples = measure("rag", __doc__, options, candidates(quick=options.quick), repetitions)
     found = {name: figures(taken) for name, taken in samples.items()}
     return Report(name="rag", text=_text(found, samples, head), data={**head, "samples": samples})
 

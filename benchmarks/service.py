@@ -12,18 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.figures import Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "figures_of", "run"]
 
@@ -66,11 +55,9 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 5
     seconds = _seconds(quick=options.quick)
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("service"))
+    head, samples = measure("service", __doc__, options, candidates(quick=options.quick), repetitions)
     found = {name: figures_of(taken, seconds) for name, taken in samples.items()}
     targets = list(_targets(found))
     note = _NOTE.format(

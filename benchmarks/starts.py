@@ -11,18 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from benchmarks.figures import Target, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
 
@@ -76,14 +65,13 @@ def candidates(*, quick: bool) -> list[Candidate]:
 
 def run(options: Options) -> Report:
     """Measure and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
+    every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 2
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("starts"))
+    head, samples = measure("starts", __doc__, options, every, repetitions)
     found = {name: _longest(taken) for name, taken in samples.items()}
     targets = list(_targets(found))
     threads = min(32, (head["facts"]["cpus"] or 1) + 4)
-    note = _NOTE.format(calls=repetitions * chosen[0].arguments["times"], count=repetitions, threads=threads)
+    note = _NOTE.format(calls=repetitions * every[0].arguments["times"], count=repetitions, threads=threads)
     data = {
         **head,
         "longest": found,

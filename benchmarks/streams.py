@@ -8,19 +8,7 @@ from statistics import median
 
 from benchmarks.children.streams import QUEUES, make_work
 from benchmarks.figures import Spread, Target, ratios, spread, table
-from benchmarks.harness import (
-    Candidate,
-    Options,
-    Progress,
-    Report,
-    Sample,
-    collect,
-    describe,
-    header,
-    importable,
-    interleave,
-    select,
-)
+from benchmarks.harness import Candidate, Options, Report, Sample, describe, importable, measure
 
 __all__ = ["candidates", "run", "targets"]
 
@@ -108,10 +96,8 @@ def _rounds(kind: str) -> int:
 
 def run(options: Options) -> Report:
     """Measure, compare and report."""
-    chosen, absent = select(candidates(quick=options.quick), options.only)
     repetitions = 1 if options.quick else 3
-    head = header(__doc__, options, repetitions, absent)
-    samples = collect(interleave(chosen, repetitions), Progress("streams"))
+    head, samples = measure("streams", __doc__, options, candidates(quick=options.quick), repetitions)
     promised = targets(samples)
     data = {**head, "targets": [target.to_dict() for target in promised], "samples": samples}
     parts = [
