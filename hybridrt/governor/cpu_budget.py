@@ -13,8 +13,8 @@ SHARE = 0.01
 CREDIT_NS = 25_000_000
 """CPU time it may have saved up: what it earns in 2.5 s, some 100 steps. Not measured."""
 DEBT_NS = 25_000_000
-"""CPU time it may owe, as much. A full garbage collection runs in the thread that happens to allocate; with
-half a million objects one takes 0.3 s, which would keep the governor from looking for half a minute."""
+"""CPU time it may owe; what was used beyond is forgiven. A full garbage collection runs in the thread that
+happens to allocate: one of 0.3 s would keep the governor from looking for half a minute. Not tuned."""
 
 
 class CpuBudget:
@@ -23,15 +23,13 @@ class CpuBudget:
     Args:
         share: Of a core, above 0.
         credit_ns: CPU time that may be saved up.
-        debt_ns: CPU time that may be owed; what was used beyond is forgiven.
     """
 
-    __slots__ = ("_at_ns", "_credit_ns", "_debt_ns", "_most_ns", "_share", "_used_ns")
+    __slots__ = ("_at_ns", "_credit_ns", "_debt_ns", "_share", "_used_ns")
 
-    def __init__(self, share: float = SHARE, credit_ns: int = CREDIT_NS, debt_ns: int = DEBT_NS) -> None:
+    def __init__(self, share: float = SHARE, credit_ns: int = CREDIT_NS) -> None:
         self._share = share
         self._credit_ns = credit_ns
-        self._most_ns = debt_ns
         self._at_ns = self._used_ns = 0
         self._debt_ns = float(-credit_ns)
 
@@ -39,7 +37,7 @@ class CpuBudget:
         """Take note of the CPU time `used_ns` that the thread has used until now, in all."""
         earned = self._share * (now_ns - self._at_ns)
         spent = max(0, used_ns - self._used_ns)  # less than before: it is another thread
-        self._debt_ns = min(self._most_ns, max(-self._credit_ns, self._debt_ns + spent - earned))
+        self._debt_ns = min(DEBT_NS, max(-self._credit_ns, self._debt_ns + spent - earned))
         self._at_ns, self._used_ns = now_ns, used_ns
 
     @property

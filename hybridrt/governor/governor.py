@@ -55,8 +55,11 @@ SPARE_NS = 75_000_000
 governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""
 QUIET_NS = 100_000_000
 """The same where none is queued either, so that a larger size would start nothing."""
+LEARN_NS = 1_000_000_000
+"""Time for which it goes on learning although it sees no such call: a function that holds the GIL has often
+just returned when the governor gets the GIL. Not tuned."""
 GOLDEN = (5**0.5 - 1) / 2
-"""The fraction whose multiples spread most evenly (H. Weyl, 1916, on sequences modulo one)."""
+"""Its multiples, modulo one, are spread evenly (Kuipers and Niederreiter 1974, chapter 2.3)."""
 IDLE_STEPS = 20
 """Naps of that length without any call before it parks."""
 LONG_SLEEP_NS = 100_000_000
@@ -100,8 +103,10 @@ class Governor:
         self.sleeps_long = False
         """It sleeps for longer than a call that lacks a permit should wait."""
         self._learns = False
-        self._varied = 0.0
         """Calls compute of which more is to be learned, by waking up beside them."""
+        self._learns_until_ns = 0
+        self._varied = 0.0
+        """Multiple of the golden ratio, modulo one, that the last varied nap was made from."""
         self._queued = False
         """At the last step calls were queued."""
         self._cpu_budget = CpuBudget()
@@ -293,10 +298,10 @@ class Governor:
         return max(nap, min(least, most))
 
     def _vary(self, nap: int) -> int:
-        """Return a nap of half that length at least, and each time another one.
+        """Return a nap of at least half that length, each time another one.
 
-        A governor in step with calls that follow each other would always find them at the same point: for
-        example always just after they ended. The lengths are spread as multiples of the golden ratio are.
+        With naps of one length, a governor in step with calls that follow each other would always find them
+        at the same point: for example always just after they ended.
         """
         self._varied = (self._varied + GOLDEN) % 1.0
         return max(TICK_NS, nap - int(nap * self._varied / 2))
@@ -345,8 +350,9 @@ class Governor:
             resting = active or all(pool.at_rest() for pool in pools)
             self._queued = any(pool.queued for pool in pools)
             longest = max(TICK_NS, min(REST_NS, tick.soon_ns)) if self.budget.lacks_permit() else REST_NS
-            if tick.holders:  # a function that holds the GIL has often just returned
-                self._learns = any(is_to_be_learned(profile) for profile in tick.holders)
+            if any(is_to_be_learned(profile) for profile in tick.holders):
+                self._learns_until_ns = now_ns + LEARN_NS
+            self._learns = now_ns < self._learns_until_ns
             drivers = [profile for profile in tick.holders if profile.native.drives]
             at_once = self.budget.permits.held[FREE]
             if drivers and self._queued:

@@ -50,7 +50,7 @@ class Busy(NamedTuple):
 
     Attributes:
         call: The call.
-        alone: Nobody else in the process has, since the step before.
+        alone: Nearly all that the process has computed since the step before was this call.
         waited: How long the governor certainly waited for the GIL while the call computed, in nanoseconds.
     """
 
@@ -275,11 +275,10 @@ def note_gil(tick: Tick, now: Callable[[], int]) -> None:
     computing = _computing_now(seen, now) if seen else []
     for worker, busy in seen.items():
         profile = busy.call.profile
-        if worker.probe is None or not worker.probe.is_runnable():
-            profile.gil.saw_taken(busy.waited, tick.switch_interval)
-        elif worker in computing:
+        runnable = worker.probe is not None and worker.probe.is_runnable()
+        if runnable and worker in computing:
             profile.saw_free()
-        elif busy.alone:
+        elif busy.alone or not runnable:
             profile.gil.saw_taken(busy.waited, tick.switch_interval)
 
 

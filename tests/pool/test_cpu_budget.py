@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, SHARE, CpuBudget
-from hybridrt.governor.governor import LATE_NS, QUIET_NS, SPARE_NS
+from hybridrt.governor.governor import GOLDEN, LATE_NS, LEARN_NS, QUIET_NS, SPARE_NS
 from hybridrt.observe.functions import SETTLED
 from hybridrt.values import Kind
 
@@ -78,6 +78,11 @@ def overspent(stage: Stage) -> None:
     governor._cpu_budget.book(stage.clock.now_ns, CREDIT_NS + 1_000_000_000)
 
 
+def varied(nap_ns: int, times: int) -> float:
+    """Return in seconds what the governor makes of a nap, when it varies one for the `times`-th time."""
+    return (nap_ns - int(nap_ns * (times * GOLDEN % 1.0) / 2)) / 1e9
+
+
 def test_a_governor_that_has_overspent_sleeps_longer_beside_waiting_calls(stage: Stage) -> None:
     stage.push(stage.learn(Kind.WAITING))
     overspent(stage)
@@ -108,7 +113,7 @@ def test_while_a_call_lacks_a_permit_it_sleeps_longer_but_does_not_doze(stage: S
 def test_beside_a_computing_call_that_it_does_not_know_yet_neither(stage: Stage) -> None:
     stage.push(named("unknown"))
     overspent(stage)
-    assert LATE_NS / 2e9 <= stage.budget.governor.turn() <= LATE_NS / 1e9
+    assert stage.budget.governor.turn() == varied(LATE_NS, 1)
 
 
 def test_nor_between_the_calls_of_a_function_that_it_does_not_know_yet(stage: Stage) -> None:
@@ -118,8 +123,24 @@ def test_nor_between_the_calls_of_a_function_that_it_does_not_know_yet(stage: St
     stage.budget.governor.turn()
     stage.end(call)
     overspent(stage)
-    assert stage.budget.governor.turn() <= LATE_NS / 1e9
+    assert stage.budget.governor.turn() == varied(LATE_NS, 2)
     assert not stage.budget.governor.sleeps_long
+
+
+def test_a_function_that_is_not_called_any_more_keeps_it_awake_for_a_second(stage: Stage) -> None:
+    call = stage.push(named("unknown"))
+    stage.push(stage.learn(Kind.WAITING))
+    governor = stage.budget.governor
+    governor.turn()
+    stage.end(call)
+    stage.clock.advance(LEARN_NS / 1e9 - MS)
+    overspent(stage)
+    governor.turn()
+    assert not governor.sleeps_long
+    stage.clock.advance(MS)
+    overspent(stage)
+    assert governor.turn() == QUIET_NS / 1e9
+    assert governor.sleeps_long
 
 
 def test_while_it_learns_no_two_naps_are_alike(stage: Stage) -> None:
@@ -141,4 +162,4 @@ def test_the_first_call_that_lacks_a_permit_ends_its_doze(stage: Stage) -> None:
     stage.push_many(3, stage.learn(Kind.LONG))
     assert governor._wakeup.qsize() == 1  # one ring is enough
     stage.clock.advance(MS)
-    assert LATE_NS / 2e9 <= governor.turn() <= LATE_NS / 1e9
+    assert governor.turn() == varied(LATE_NS, 1)
