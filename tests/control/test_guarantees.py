@@ -59,7 +59,7 @@ class Plant:
         running = min(workers, self.calls)
         self._clock += TICK
         rate = min(running, self.knee) / self.service
-        if self._clock > self.service:
+        if self._clock >= self.service:
             self._owed += rate * TICK
         done, self._owed = int(self._owed), self._owed % 1.0
         return Window(
