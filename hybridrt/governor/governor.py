@@ -278,7 +278,7 @@ class Governor:
         self._cpu_budget.book(clock.wall_ns(), clock.cpu_ns())
         if nap is not None:
             nap = self._stretch(nap)
-            if self._learns:
+            if self._learns or self.sleeps_long:
                 nap = self._vary(nap)
         # A parked governor is woken, by a thread that has the GIL.
         self._due_ns = _NEVER_NS if nap is None else clock.wall_ns() + nap
@@ -301,7 +301,8 @@ class Governor:
         """Return a nap of at least half that length, each time another one.
 
         With naps of one length, a governor in step with calls that follow each other would always find them
-        at the same point: for example always just after they ended.
+        at the same point: for example always just after they ended. It then neither learns what they do nor
+        notices that there is something to learn.
         """
         self._varied = (self._varied + GOLDEN) % 1.0
         return max(TICK_NS, nap - int(nap * self._varied / 2))
