@@ -50,6 +50,7 @@ _PACKAGE = __name__.partition(".")[0] + "."
 _NAMES = frozenset({"without_convoy", "lock", "_lock"})
 """One of them stands in each function with a block that holds a lock, and in none with other `with` blocks in
 which code of others runs, or another lock is taken."""
+_CALL, _HANDLER = dis.opmap["CALL"], dis.opmap["WITH_EXCEPT_START"]
 
 
 class SelfWaitError(RuntimeError):
@@ -100,12 +101,11 @@ def _sections(code: CodeType) -> tuple[tuple[int, int], ...]:
     """
     if _NAMES.isdisjoint(code.co_names):
         return ()
-    bytecode = dis.Bytecode(code)
-    steps = list(bytecode)
-    handlers = {step.offset for step in steps if step.opname == "WITH_EXCEPT_START"}
-    ends = [step.offset + 1 for step in steps if step.opname == "CALL"]
+    opcodes = code.co_code[::2]
+    handlers = {2 * index for index, opcode in enumerate(opcodes) if opcode == _HANDLER}
+    ends = [2 * index + 1 for index, opcode in enumerate(opcodes) if opcode == _CALL]
     return tuple(
         (entry.start, next((end for end in ends if end > entry.end), entry.end))
-        for entry in bytecode.exception_entries  # type: ignore[attr-defined]  # typeshed does not know
+        for entry in dis.Bytecode(code).exception_entries  # type: ignore[attr-defined]  # typeshed does not know
         if entry.target + 2 in handlers
     )
