@@ -34,6 +34,7 @@ from hybridrt.pool.rebalance import (
     overdraw_locked,
     relieve_limiter_locked,
 )
+from hybridrt.pool.roster import is_over
 from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_finder import SiteFinder
@@ -329,7 +330,7 @@ class Governor:
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)
         with without_convoy(self.budget.lock):
-            pools = list(self.budget.pools)
+            pools = [pool for pool in self.budget.pools if not is_over(pool)]
             self.budget.permits.hand_on()
             self._measure(tick)
             changed = cores != self.budget.cores

@@ -24,6 +24,7 @@ __all__ = [
     "gone",
     "has_capacity",
     "holder_of",
+    "is_over",
     "may_leave",
     "park",
     "stopping",
@@ -137,6 +138,11 @@ def all_threads(pool: Pool) -> list[Thread]:
     """Return the threads there are; to be called without the lock, under which threads are added."""
     with without_convoy(pool.budget.lock):
         return list(pool.roster.threads)
+
+
+def is_over(pool: Pool) -> bool:
+    """Return True if nothing will ever run in a pool again; the lock is held."""
+    return pool.draining and _is_empty(pool)
 
 
 def _is_empty(pool: Pool) -> bool:

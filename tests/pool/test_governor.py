@@ -16,6 +16,7 @@ from hybridrt.governor.governor import IDLE_STEPS, LONG_SLEEP_NS, REST_NS, TICK_
 from hybridrt.governor.sampler import BRIEF_BATCH
 from hybridrt.measure.host import Memory
 from hybridrt.pool import state as state_module
+from hybridrt.pool.shutdown import close, worker_left
 from hybridrt.pool.state import Pool
 from hybridrt.values import Kind
 
@@ -139,6 +140,25 @@ def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
     pools[1].refusal = RuntimeError
     stage.step(2001 * MS, prompt=True)
     assert asked == [50 << 20, 100 << 20]
+
+
+# ---------------------------------------------------------------------- which pools it governs
+
+
+def test_a_closed_pool_is_governed_until_its_last_worker_has_left(stage: Stage) -> None:
+    """Closed executors may be kept for long; a window of theirs would cost as much as any other."""
+    closed, windows = stage.add_pool(), []
+    call = stage.push(stage.learn(Kind.WAITING, pool=closed), pool=closed)
+    worker = stage.worker_of(call)
+    close(closed, RuntimeError, cancel_queued=False)
+    for turn in range(3):
+        if turn == 2:
+            stage.end(call)
+            worker_left(worker, None)
+        stage.step(200 * MS, times=4, prompt=True)
+        windows.append(len(closed.sizing.log().windows))
+    assert windows[0] < windows[1] == windows[2]
+    assert closed in stage.budget.pools  # a fork looks after it
 
 
 # ---------------------------------------------------------------------- what it tells the shield
