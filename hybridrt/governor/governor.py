@@ -20,9 +20,10 @@ import threading
 from queue import Empty, SimpleQueue
 
 from hybridrt.governor.cpu_budget import CpuBudget
+from hybridrt.governor.gil_evidence import note_gil
 from hybridrt.governor.kept import KeptReader
 from hybridrt.governor.native import NativeWork
-from hybridrt.governor.sampler import Tick, is_to_be_learned, note_gil, note_native, sample_pool
+from hybridrt.governor.sampler import Tick, is_to_be_learned, note_native, sample_pool
 from hybridrt.governor.shield import Shield
 from hybridrt.measure.gil import GilProbe, switch_interval_ns
 from hybridrt.pool.lock import without_convoy
@@ -326,6 +327,9 @@ class Governor:
         self.process_cpu_ns = process_cpu_ns
         to_start: list[Worker] = []
         tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
+        if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
+            with without_convoy(self.budget.lock):
+                note_gil(self.budget.pools, tick, self.budget.clock.wall_ns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)
@@ -339,7 +343,6 @@ class Governor:
                 to_start += [worker for pool in pools for worker in dispatch_locked(pool)]
             for pool in pools:
                 changed |= sample_pool(pool, tick, to_start)
-            note_gil(tick, self.budget.clock.wall_ns)
             note_native(tick)
             # A step that comes late has not looked, which does not mean that nothing has started.
             before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns

@@ -7,20 +7,18 @@ rarely. The verdict itself is pure (see `control.verdict`); here it is carried o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from hybridrt.control.interval import LOWEST
 from hybridrt.control.verdict import Reading, Verdict, is_still, judge
-from hybridrt.observe.functions import BATCH_NS, DETAILED_NS, LONG_NS, SETTLED, Profile
+from hybridrt.observe.functions import BATCH_NS, LONG_NS, SETTLED, Profile
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
 from hybridrt.pool.rebalance import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.state import Call, Pool, Worker
 from hybridrt.values import Kind
 
-__all__ = ["FIRST_LOOK_NS", "Sample", "Tick", "is_to_be_learned", "note_gil", "note_native", "sample_pool"]
+__all__ = ["FIRST_LOOK_NS", "Sample", "Tick", "begun", "is_to_be_learned", "note_native", "sample_pool"]
 
 FIRST_LOOK_NS = 2_000_000
 """Age of a call at the first look: shorter calls need no sampler, their profile knows them."""
@@ -34,29 +32,11 @@ OLD_GAP_NS = 512_000_000
 """this: hundreds of calls that wait for minutes must not keep the governor busy. Not measured."""
 _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
-_WATCH_READS = 300
-"""Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
 BRIEF_BATCH = int(BATCH_NS / (LOWEST * 1e9))
 """Length of a function's batches from which one call ends within the shortest switch interval."""
-_YOUNG_NS = 100_000
-"""Age from which a call can tell whether its function leaves the GIL free."""
 _OWN_SHARE = 0.1
 """Share of its age that the first call of a function has computed if it works with native threads. Not
 measured."""
-
-
-class Busy(NamedTuple):
-    """A call that has computed until now.
-
-    Attributes:
-        call: The call.
-        alone: Nearly all that the process has computed since the step before was this call.
-        waited: How long the governor certainly waited for the GIL while the call computed, in nanoseconds.
-    """
-
-    call: Call
-    alone: bool
-    waited: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -73,8 +53,7 @@ class Tick:
         process_cpu: CPU time of the process since then.
         switch_interval: The interpreter's.
         gil: Whether there is a GIL.
-        busy: Calls found to have computed until now, filled in by the looks.
-        holders: Functions whose calls hold a permit, filled in by the looks.
+        holders: Functions whose calls hold a permit, or held one as the step began; filled in by the looks.
         brief: All running calls end within the shortest switch interval; made False by the looks.
         native: CPU time of native threads since the step before, less what they use in the background.
         asks: How often the kernel's files may still be read.
@@ -83,7 +62,7 @@ class Tick:
             the lock; filled in.
         unseen_waits: Calls that waited where it could not be told from within, and had a permit that was
             taken from them; with the CPU time of their threads; filled in.
-        plans: Of functions met in this step: the age for the first look, and whether to peek before it.
+        first_looks: Of functions met in this step: the age of a call for the first look.
     """
 
     now: int
@@ -95,7 +74,6 @@ class Tick:
     process_cpu: int
     switch_interval: int
     gil: bool
-    busy: dict[Worker, Busy] = field(default_factory=dict)
     holders: set[Profile] = field(default_factory=set)
     brief: bool = True
     native: int = 0
@@ -103,7 +81,7 @@ class Tick:
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
     unseen_waits: list[tuple[Worker, Call, int | None]] = field(default_factory=list)
-    plans: dict[Profile, tuple[int, bool]] = field(default_factory=dict)
+    first_looks: dict[Profile, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -114,14 +92,12 @@ class Sample:
         started_ns: Which call it is about, or which phase of it: when that began.
         call_ns: When the call itself started.
         next_ns: When to look again.
-        peeks: Until the first look every step sees whether the call has computed ever since it started.
         looked: There was a first look; what follows means something from then on.
     """
 
     started_ns: int = -1
     call_ns: int = -1
     next_ns: int = 0
-    peeks: bool = False
     looked: bool = False
     at_ns: int = 0
     cpu_start_ns: int = 0
@@ -134,7 +110,7 @@ class Sample:
 
     def open(self, start_ns: int, cpu_start_ns: int) -> None:
         """Begin with the first look at a call: nothing was seen of it yet."""
-        self.looked, self.peeks = True, False
+        self.looked = True
         self.at_ns = self.moved_ns = start_ns
         self.cpu_ns = self.cpu_start_ns = cpu_start_ns
         self.still, self.ins, self.gap_ns = 0, None, FIRST_LOOK_NS
@@ -158,14 +134,11 @@ def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
             tick.brief = False
         sample = worker.sample
         if sample is None or sample.started_ns != begun_ns:
-            first_look, peeks = _plan(worker, profile, tick)
-            if not peeks and now - begun_ns < first_look:
+            if now - begun_ns < _first_look(worker, profile, tick):
                 continue  # the common case: one of many that sleep
             sample = _track(worker, call, begun_ns, tick)
         if now >= sample.next_ns:
             changed |= _look_when_due(worker, call, sample, tick, to_start)
-        elif sample.peeks:
-            sample.peeks = _peek_at(worker, call, tick)
     return changed
 
 
@@ -174,41 +147,47 @@ def _track(worker: Worker, call: Call, begun_ns: int, tick: Tick) -> Sample:
     sample: Sample | None = worker.sample
     if sample is None:
         sample = worker.sample = Sample()
-    first_look, sample.peeks = _plan(worker, call.profile, tick)
     sample.started_ns, sample.looked = begun_ns, False
     if sample.call_ns != call.started_ns:
         sample.call_ns, sample.judged = call.started_ns, False
-    sample.next_ns = min(begun_ns + first_look, tick.now + SETTLED_GAP_NS)
+    sample.next_ns = min(begun_ns + _first_look(worker, call.profile, tick), tick.now + SETTLED_GAP_NS)
     return sample
 
 
-def _plan(worker: Worker, profile: Profile, tick: Tick) -> tuple[int, bool]:
+def begun(worker: Worker, call: Call) -> tuple[int, int]:
+    """Return when a running call, or that phase of it, began, and the CPU clock of its thread then."""
+    phase = worker.phase
+    if phase is not None and phase.begun_ns > call.started_ns:
+        return phase.begun_ns, phase.cpu_ns
+    return call.started_ns, worker.cpu_start_ns
+
+
+def _first_look(worker: Worker, profile: Profile, tick: Tick) -> int:
+    """Return the age at which a call is looked at."""
     if worker.permit and profile.gated:  # others wait for its permit
-        return FIRST_LOOK_NS, True
-    plan = tick.plans.get(profile)
-    if plan is None:
-        plan = tick.plans[profile] = _first_look(profile), not profile.sleeps
-    return plan
+        return FIRST_LOOK_NS
+    age = tick.first_looks.get(profile)
+    if age is None:
+        age = tick.first_looks[profile] = _usual_first_look(profile)
+    return age
 
 
 def _look_when_due(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
     """Look at a call, unless its function is known to take its time; return whether a permit moved."""
     if not sample.looked:
-        due_ns = sample.started_ns + _plan(worker, call.profile, tick)[0]
+        due_ns = sample.started_ns + _first_look(worker, call.profile, tick)
         if tick.now < due_ns:  # the function may have become another kind since
             sample.next_ns = min(due_ns, tick.now + SETTLED_GAP_NS)
             return False
-        phase = worker.phase
-        back = phase is not None and phase.begun_ns > call.started_ns
-        sample.open(sample.started_ns, phase.cpu_ns if back and phase else worker.cpu_start_ns)
+        sample.open(sample.started_ns, begun(worker, call)[1])
         to_start += reclaim_batch_locked(worker)
         if worker.held:
             tick.holding.append(worker)
     return _look_at(worker, call, sample, tick, to_start)
 
 
-def _first_look(profile: Profile) -> int:
-    """Return the age at which a call is looked at: later if its function is known, unless it takes longer."""
+def _usual_first_look(profile: Profile) -> int:
+    """Return the same: later if the function is known, unless its calls take longer."""
     if profile.settled < SETTLED:
         return FIRST_LOOK_NS
     usual = 2 * profile.wall_mean_ns
@@ -217,69 +196,9 @@ def _first_look(profile: Profile) -> int:
     return min(KNOWN_LOOK_NS, max(FIRST_LOOK_NS, usual))
 
 
-def _peek_at(worker: Worker, call: Call, tick: Tick) -> bool:
-    """See whether a young call has computed ever since it started; return whether to peek again.
-
-    Calls known to wait are peeked at again only while they compute: they are many.
-    """
-    profile = call.profile
-    if not tick.slept or profile.wall_mean_ns < DETAILED_NS:
-        return True
-    age, cpu = tick.now - call.started_ns, worker.cpu_so_far()
-    if age >= _YOUNG_NS and cpu is not None and _note_busy(worker, call, tick, cpu, age):
-        return True
-    return age < _YOUNG_NS or not profile.surely_waits
-
-
-def _note_busy(worker: Worker, call: Call, tick: Tick, cpu: int, interval: int) -> bool:
-    """Note a call that has computed until now; return whether it has.
-
-    Usually it had a core for nearly all of the interval. Where cores are short it had not; then its CPU time
-    must be nearly all that the process has used since the step before, so that nobody else can have kept the
-    governor waiting. What of the wait is certain is the CPU time that does not fit into the time before it.
-    """
-    alone = interval <= tick.now - tick.before and 5 * cpu >= 4 * tick.process_cpu > 0
-    waited = tick.delay if 5 * cpu >= 4 * interval else cpu - (interval - tick.delay)
-    if waited < tick.delay and (tick.prompt or not alone or 4 * waited < tick.delay):
-        return False
-    tick.busy[worker] = Busy(call, alone, waited)
-    return True
-
-
 def is_to_be_learned(profile: Profile) -> bool:
     """Return True if kind or GIL class of a function are not known for good yet."""
     return profile.settled < SETTLED or profile.gil.share is None
-
-
-def note_gil(tick: Tick, now: Callable[[], int]) -> None:
-    """Tell what the calls do with the GIL that computed until now.
-
-    The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
-    one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
-    the GIL proves something only of a call that began before it, where no other function computes. It proves
-    nothing if the call goes on now, or only lacks a core while others have computed: then those had the GIL,
-    as a busy loop. (Whoever has just lost it computes on for some microseconds, until it sleeps; so the
-    kernel is asked as well.)
-    """
-    if not (tick.gil and tick.slept and tick.busy):
-        return
-    if tick.prompt:
-        for worker in _computing_now(tick.busy, now):
-            tick.busy[worker].call.profile.saw_free()
-        return
-    seen = {
-        worker: busy
-        for worker, busy in tick.busy.items()
-        if busy.call.started_ns < tick.now - tick.delay and tick.holders <= {busy.call.profile}
-    }
-    computing = _computing_now(seen, now) if seen else []
-    for worker, busy in seen.items():
-        profile = busy.call.profile
-        runnable = worker.probe is not None and worker.probe.is_runnable()
-        if runnable and worker in computing:
-            profile.saw_free()
-        elif busy.alone or not runnable:
-            profile.gil.saw_taken(busy.waited, tick.switch_interval)
 
 
 def note_native(tick: Tick) -> None:
@@ -287,15 +206,6 @@ def note_native(tick: Tick) -> None:
     if len(tick.holders) == 1:
         (profile,) = tick.holders
         profile.native.saw(tick.native, max(0, tick.process_cpu - tick.native))
-
-
-def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worker]:
-    """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
-    begun, before = now(), {worker: worker.cpu_so_far() or 0 for worker in busy}
-    for _ in range(_WATCH_READS):
-        now()
-    passed = now() - begun
-    return [worker for worker in before if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed]
 
 
 def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
@@ -417,8 +327,6 @@ def _computes(
     worker: Worker, call: Call, sample: Sample, reading: Reading, tick: Tick, to_start: list[Worker]
 ) -> None:
     cpu = reading.cpu if reading.cpu is not None else reading.interval
-    if reading.cpu is not None:
-        _note_busy(worker, call, tick, reading.cpu, reading.interval)
     age = tick.now - call.started_ns
     left_ns = LONG_NS - (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns)
     long, known = left_ns <= 0, (call.profile.kind, call.unclassified)

@@ -140,7 +140,7 @@ def test_a_long_call_makes_room_for_a_short_one_as_soon_as_it_is_known_to_be_lon
 def test_calls_younger_than_two_milliseconds_are_not_looked_at(stage: Stage) -> None:
     first = stage.push(stage.learn(Kind.LONG))
     stage.step(1 * MS)
-    assert not stage.worker_of(first).sample.looked
+    assert stage.worker_of(first).sample is None
     stage.step(1 * MS)
     assert stage.worker_of(first).sample.looked
 
@@ -189,7 +189,7 @@ def test_a_call_known_to_wait_that_computes_first_tells_what_it_does_with_the_gi
     fn = waiting_for(stage, cpu=0.01)
     stage.compute(stage.push(fn))
     stage.step(4 * MS, times=3, prompt=True)
-    assert stage.pool.profiles.of(fn).gil.free == 3
+    assert stage.pool.profiles.of(fn).gil.free == 1  # without a permit it is asked once
 
 
 @pytest.mark.parametrize(("cpu", "peeks"), [(0.01, 1), (0.00005, 0)])
@@ -233,8 +233,9 @@ def test_the_next_call_of_a_worker_is_followed_from_its_own_start(stage: Stage) 
     second = stage.push(fn)
     assert stage.worker_of(second) is worker
     stage.step(1 * MS)
-    assert not worker.sample.looked
+    assert worker.sample.started_ns == first.started_ns
     stage.step(2 * MS)
+    assert worker.sample.started_ns == second.started_ns
     assert (worker.sample.looked, worker.sample.gap_ns, worker.sample.still) == (True, 4_000_000, 1)
 
 
@@ -305,6 +306,40 @@ def test_a_call_without_a_core_held_the_gil_if_nobody_else_computed(
     gil = stage.pool.profiles.of(fn).gil
     assert (gil.free, gil.yielded, gil.held) == (0, 0, 4 if held else 0)
     assert gil.longest_hold_ns == held
+
+
+def test_a_call_that_ends_while_the_governor_looks_elsewhere_is_judged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The governor loses the GIL again after one switch interval, before it has sampled the pool."""
+    fn, governor = stage.learn(Kind.LONG), stage.budget.governor
+    monkeypatch.setattr("hybridrt.governor.governor.switch_interval_ns", lambda: 100_000)
+    read = governor.native.read
+    monkeypatch.setattr(
+        governor.native, "read", lambda *a, **k: (stage.end(stage.calls[-1]), read(*a, **k))[1]
+    )
+    for turn in range(4):
+        stage.compute(stage.push(fn))
+        stage.clock.advance(10 * MS)
+        governor.step(stage.clock.now_ns, (turn + 1) * 10_000_000, prompt=False, delay_ns=5_000_000)
+        assert stage.running() == []
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.held, gil.longest_hold_ns) == (4, 5_000_000)
+    assert governor._learns
+
+
+def test_where_the_lock_is_taken_as_it_wakes_its_owner_had_the_gil_and_no_call_is_judged(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fn, governor = stage.learn(Kind.LONG), stage.budget.governor
+    stage.compute(stage.push(fn))
+    read, lock = governor.native.read, stage.budget.lock
+    monkeypatch.setattr(governor.native, "read", lambda *a, **k: (lock.release(), read(*a, **k))[1])
+    stage.clock.advance(10 * MS)
+    lock.acquire()
+    governor.step(stage.clock.now_ns, 10_000_000, prompt=False, delay_ns=5_000_000)
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.free, gil.taken) == (0, 0)
 
 
 def test_without_a_gil_nobody_is_judged_by_it() -> None:

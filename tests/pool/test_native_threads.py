@@ -46,7 +46,7 @@ def test_a_call_that_stands_still_while_its_native_threads_compute_keeps_its_per
 def test_a_call_that_stands_still_as_its_native_threads_do_waits() -> None:
     stage = Stage()
     first, second = stage.push_many(2, stage.learn(Kind.LONG))
-    step(stage, first, native=1.0, times=4)
+    step(stage, first, native=1.0, times=3)
     step(stage, native=0.0, times=4)
     assert stage.running() == [first, second]
     assert stage.worker_of(first).permit == NONE

@@ -1,0 +1,132 @@
+"""What the governor learns about the GIL by waking up beside calls that compute.
+
+It is the first thing in a step. A governor that had to wait for the GIL may lose it again after one switch
+interval, often to the very call that made it wait; which then ends while the governor does something else.
+Called with the shared lock held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from hybridrt.governor.sampler import Tick, begun
+from hybridrt.pool.state import Call, Pool, Worker
+
+__all__ = ["note_gil"]
+
+_WATCH_READS = 300
+"""Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
+_YOUNG_NS = 100_000
+"""Age from which a call can tell whether its function leaves the GIL free."""
+
+
+class Busy(NamedTuple):
+    """A call that has computed until now.
+
+    Attributes:
+        call: The call.
+        alone: Nearly all that the process has computed since the step before was this call.
+        waited: How long the governor certainly waited for the GIL while the call computed, in nanoseconds.
+    """
+
+    call: Call
+    alone: bool
+    waited: int
+
+
+def note_gil(pools: Iterable[Pool], tick: Tick, now: Callable[[], int]) -> None:
+    """Tell what the calls do with the GIL that computed until now.
+
+    The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
+    one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
+    the GIL proves something only of a call that began before it, where no other function computes. It proves
+    nothing if the call goes on now, or only lacks a core while others have computed: then those had the GIL,
+    as a busy loop. (Whoever has just lost it computes on for some microseconds, until it sleeps; so the
+    kernel is asked as well.)
+    """
+    if not (tick.gil and tick.slept):
+        return
+    busy = _find_busy(pools, tick)
+    if tick.prompt:
+        for worker in _computing_now(busy, now):
+            busy[worker].call.profile.saw_free()
+        return
+    seen = {
+        worker: one
+        for worker, one in busy.items()
+        if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
+    }
+    computing = _computing_now(seen, now)
+    for worker, one in seen.items():
+        profile = one.call.profile
+        runnable = worker.probe is not None and worker.probe.is_runnable()
+        if runnable and worker in computing:
+            profile.saw_free()
+        elif one.alone or not runnable:
+            profile.gil.saw_taken(one.waited, tick.switch_interval)
+
+
+def _find_busy(pools: Iterable[Pool], tick: Tick) -> dict[Worker, Busy]:
+    """Return the calls that have computed until now, and note whose functions hold permits.
+
+    A call without a permit is asked at the first step after its start only: many of them wait.
+    """
+    found: dict[Worker, Busy] = {}
+    for pool in pools:
+        for worker in tuple(pool.roster.workers):
+            call = worker.call
+            if call is None or worker.probe is None:
+                continue
+            if not worker.permit and (call.started_ns < tick.before or call.profile.sleeps):
+                continue  # the common case: one of many that sleep
+            phase = worker.phase
+            if phase is not None and phase.asking is not None:
+                continue
+            if worker.permit:
+                tick.holders.add(call.profile)
+            busy = _as_busy(worker, call, tick)
+            if busy is not None:
+                found[worker] = busy
+    return found
+
+
+def _as_busy(worker: Worker, call: Call, tick: Tick) -> Busy | None:
+    """Return what is known of a call that has computed since it was looked at last, or since it began.
+
+    Usually it had a core for nearly all of that time. Where cores are short it had not; then its CPU time
+    must be nearly all that the process has used since the step before, so that nobody else can have kept the
+    governor waiting. What of the wait is certain is the CPU time that does not fit into the time before it.
+    """
+    assert worker.probe is not None
+    since_ns, cpu_start = _last_look(worker, call)
+    cpu_now, interval = worker.probe.cpu_ns(), tick.now - since_ns
+    if cpu_now is None or cpu_start is None or interval < _YOUNG_NS:
+        return None
+    cpu = cpu_now - cpu_start
+    alone = interval <= tick.now - tick.before and 5 * cpu >= 4 * tick.process_cpu > 0
+    waited = tick.delay if 5 * cpu >= 4 * interval else cpu - (interval - tick.delay)
+    if waited < tick.delay and (tick.prompt or not alone or 4 * waited < tick.delay):
+        return None
+    return Busy(call, alone, waited)
+
+
+def _last_look(worker: Worker, call: Call) -> tuple[int, int | None]:
+    """Return when the sampler looked at a call, or else when that began; and its CPU clock then."""
+    begun_ns, cpu_ns = begun(worker, call)
+    sample = worker.sample
+    if sample is not None and sample.looked and sample.started_ns == begun_ns:
+        return sample.at_ns, sample.cpu_ns
+    return begun_ns, cpu_ns
+
+
+def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worker]:
+    """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
+    before = {worker: worker.cpu_so_far() or 0 for worker in busy}
+    if not before:
+        return []
+    from_ns = now()
+    for _ in range(_WATCH_READS):
+        now()
+    passed = now() - from_ns
+    return [worker for worker in before if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed]
