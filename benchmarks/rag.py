@@ -13,10 +13,11 @@ from typing import Any
 from benchmarks.figures import ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
-__all__ = ["candidates", "figures", "run"]
+__all__ = ["ANSWER", "EXECUTORS", "candidates", "figures", "run"]
 
 EXECUTORS = ("hybridrt", "asyncio")
 OURS, THEIRS = EXECUTORS
+ANSWER = "seconds from a question to the end of its answer"
 
 _NOTE = """\
 {documents} documents in {chunks} pieces, {questions} questions, four at once; the median over {count} fresh
@@ -59,7 +60,7 @@ def figures(taken: Sequence[Sample]) -> Figures:
             found.setdefault(f"{phase['name']}: loop p99, ms", []).append(phase["delay_p99"] * 1e3)
             found.setdefault(f"{phase['name']}: longest stall, ms", []).append(phase["delay_max"] * 1e3)
         seconds = [answer["seconds"] for answer in sample["answers"]]
-        found.setdefault("seconds from a question to the end of its answer", []).append(mean(seconds))
+        found.setdefault(ANSWER, []).append(mean(seconds))
     return found
 
 

@@ -29,6 +29,7 @@ QUOTED = (
     "measuring-py3.11",
     "mixed-py3.11",
     "placement-py3.11",
+    "rag-py3.13",
 )
 """The reports that blocks are made of."""
 
