@@ -51,7 +51,7 @@ class Load:
 LOADS = (
     Load(name="sync", batches=(("sync", 2500),)),
     Load(name="nosync", batches=(("nosync", 3000),)),
-    Load(name="two phases", batches=(("nosync", 2000), ("sync", 1500))),
+    Load(name="two phases", batches=(("nosync", 4000), ("sync", 3000))),
     Load(name="SQLite", batches=(("sqlite", 5000),)),
     Load(name="LMDB", batches=(("lmdb", 7000),), needs=("lmdb",)),
 )
