@@ -23,9 +23,9 @@ PERIOD = 0.005
 """Seconds between two looks at the loop's delay, while anything is under way."""
 LOOKS = 20
 """Looks between two changes of the limit."""
-HIGH = 0.001
-"""Mean delay in seconds above which the limit shrinks; one timer in a hundred is then some 5 ms late."""
-LOW = 0.0005
+HIGH = 0.0006
+"""Mean delay in seconds above which the limit shrinks; one timer in a hundred is then less than 5 ms late."""
+LOW = 0.0003
 """Mean delay in seconds below which it grows."""
 FIRST, LEAST = 16, 4
 """The limit at the start, and the lowest one."""
