@@ -13,7 +13,7 @@ from typing import NamedTuple
 from hybridrt.governor.sampler import Tick, begun
 from hybridrt.pool.state import Call, Pool, Worker
 
-__all__ = ["note_gil"]
+__all__ = ["GilEvidence"]
 
 _WATCH_READS = 300
 """Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
@@ -35,60 +35,77 @@ class Busy(NamedTuple):
     waited: int
 
 
-def note_gil(pools: Iterable[Pool], tick: Tick, now: Callable[[], int]) -> None:
-    """Tell what the calls do with the GIL that computed until now.
+class GilEvidence:
+    """Remembers from one look to the next whom to ask again; no call is kept alive by it."""
 
-    The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
-    one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
-    the GIL proves something only of a call that began before it, where no other function computes. It proves
-    nothing if the call goes on now, or only lacks a core while others have computed: then those had the GIL,
-    as a busy loop. (Whoever has just lost it computes on for some microseconds, until it sleeps; so the
-    kernel is asked as well.)
-    """
-    if not (tick.gil and tick.slept):
-        return
-    busy = _find_busy(pools, tick)
-    if tick.prompt:
-        for worker in _computing_now(busy, now):
-            busy[worker].call.profile.saw_free()
-        return
-    seen = {
-        worker: one
-        for worker, one in busy.items()
-        if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
-    }
-    computing = _computing_now(seen, now)
-    for worker, one in seen.items():
-        profile = one.call.profile
-        runnable = worker.probe is not None and worker.probe.is_runnable()
-        if runnable and worker in computing:
-            profile.saw_free()
-        elif one.alone or not runnable:
-            profile.gil.saw_taken(one.waited, tick.switch_interval)
+    __slots__ = ("_again", "_looked_ns")
 
+    def __init__(self) -> None:
+        self._looked_ns = 0
+        """When it looked last."""
+        self._again: set[tuple[int, int]] = set()
+        """Worker and start of calls that then computed without a permit, or were too young to tell."""
 
-def _find_busy(pools: Iterable[Pool], tick: Tick) -> dict[Worker, Busy]:
-    """Return the calls that have computed until now, and note whose functions hold permits.
+    def note(self, pools: Iterable[Pool], tick: Tick, now: Callable[[], int]) -> None:
+        """Tell what the calls do with the GIL that computed until now.
 
-    A call without a permit is asked at the first step after its start only: many of them wait.
-    """
-    found: dict[Worker, Busy] = {}
-    for pool in pools:
-        for worker in tuple(pool.roster.workers):
-            call = worker.call
-            if call is None or worker.probe is None:
-                continue
-            if not worker.permit and (call.started_ns < tick.before or call.profile.sleeps):
-                continue  # the common case: one of many that sleep
-            phase = worker.phase
-            if phase is not None and phase.asking is not None:
-                continue
-            if worker.permit:
-                tick.holders.add(call.profile)
-            busy = _as_busy(worker, call, tick)
-            if busy is not None:
-                found[worker] = busy
-    return found
+        The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
+        one whose clock stands still may wait for it, or for anything else. That the governor had to wait for
+        the GIL proves something only of a call that began before it, where no other function computes. It
+        proves nothing if the call goes on now, or only lacks a core while others have computed: then those
+        had the GIL, as a busy loop. (Whoever has just lost it computes on for some microseconds, until it
+        sleeps; so the kernel is asked as well.)
+        """
+        if not (tick.gil and tick.slept):
+            return
+        busy = self._find_busy(pools, tick)
+        if tick.prompt:
+            for worker in _computing_now(busy, now):
+                busy[worker].call.profile.saw_free()
+            return
+        seen = {
+            worker: one
+            for worker, one in busy.items()
+            if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
+        }
+        computing = _computing_now(seen, now)
+        for worker, one in seen.items():
+            profile = one.call.profile
+            runnable = worker.probe is not None and worker.probe.is_runnable()
+            if runnable and worker in computing:
+                profile.saw_free()
+            elif one.alone or not runnable:
+                profile.gil.saw_taken(one.waited, tick.switch_interval)
+
+    def _find_busy(self, pools: Iterable[Pool], tick: Tick) -> dict[Worker, Busy]:
+        """Return the calls that have computed until now, and note whose functions hold permits.
+
+        Most calls without a permit wait: such a one is asked after its start, and again while it computes.
+        """
+        found: dict[Worker, Busy] = {}
+        asked, self._again = self._again, set()
+        before_ns, self._looked_ns = self._looked_ns, tick.now
+        for pool in pools:
+            for worker in tuple(pool.roster.workers):
+                call = worker.call
+                if call is None or worker.probe is None:
+                    continue
+                permit, begun_ns = worker.permit, call.started_ns
+                if not permit and (
+                    call.profile.sleeps or (begun_ns < before_ns and (id(worker), begun_ns) not in asked)
+                ):
+                    continue  # the common case: one of many that sleep
+                phase = worker.phase
+                if phase is not None and phase.asking is not None:
+                    continue
+                if permit:
+                    tick.holders.add(call.profile)
+                busy = _as_busy(worker, call, tick)
+                if busy is not None:
+                    found[worker] = busy
+                if not permit and (busy is not None or tick.now - begun_ns < _YOUNG_NS):
+                    self._again.add((id(worker), begun_ns))
+        return found
 
 
 def _as_busy(worker: Worker, call: Call, tick: Tick) -> Busy | None:

@@ -20,7 +20,7 @@ import threading
 from queue import Empty, SimpleQueue
 
 from hybridrt.governor.cpu_budget import CpuBudget
-from hybridrt.governor.gil_evidence import note_gil
+from hybridrt.governor.gil_evidence import GilEvidence
 from hybridrt.governor.kept import KeptReader
 from hybridrt.governor.native import NativeWork
 from hybridrt.governor.sampler import Tick, is_to_be_learned, note_native, sample_pool
@@ -115,6 +115,7 @@ class Governor:
         self._alive = False
         self._thread: threading.Thread | None = None
         self._gil = GilProbe()
+        self._evidence = GilEvidence()
         self._host_due_ns = 0
         self.native = NativeWork()
         self._kept = KeptReader()
@@ -329,7 +330,7 @@ class Governor:
         tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
-                note_gil(self.budget.pools, tick, self.budget.clock.wall_ns)
+                self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)

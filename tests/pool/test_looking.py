@@ -189,7 +189,36 @@ def test_a_call_known_to_wait_that_computes_first_tells_what_it_does_with_the_gi
     fn = waiting_for(stage, cpu=0.01)
     stage.compute(stage.push(fn))
     stage.step(4 * MS, times=3, prompt=True)
-    assert stage.pool.profiles.of(fn).gil.free == 1  # without a permit it is asked once
+    assert stage.pool.profiles.of(fn).gil.free == 3
+
+
+@pytest.mark.parametrize("missed", ["woken early", "the lock was taken", "too young to tell"])
+def test_such_a_call_is_asked_at_the_next_look_if_this_one_told_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, missed: str
+) -> None:
+    fn, governor = waiting_for(stage, cpu=0.01), stage.budget.governor
+    gil = stage.pool.profiles.of(fn).gil
+    stage.step(4 * MS, prompt=True)
+    stage.compute(stage.push(fn))
+    stage.clock.advance(0.05 * MS if missed == "too young to tell" else 4 * MS)
+    with monkeypatch.context() as taken:
+        if missed == "the lock was taken":
+            read, lock = governor.native.read, stage.budget.lock
+            taken.setattr(governor.native, "read", lambda *a, **k: (lock.release(), read(*a, **k))[1])
+            lock.acquire()
+        governor.step(stage.clock.now_ns, 0, prompt=True, slept=missed != "woken early")
+    assert gil.free == 0
+    stage.step(4 * MS, prompt=True)
+    assert gil.free == 1
+
+
+def test_such_a_call_is_not_asked_again_once_it_was_seen_to_wait(stage: Stage) -> None:
+    fn = waiting_for(stage, cpu=0.01)
+    call = stage.push(fn)
+    stage.step(4 * MS, prompt=True)
+    stage.compute(call)
+    stage.step(4 * MS, prompt=True)
+    assert stage.pool.profiles.of(fn).gil.free == 0
 
 
 @pytest.mark.parametrize(("cpu", "peeks"), [(0.01, 1), (0.00005, 0)])
