@@ -6,15 +6,19 @@ worth its price for a moment; one that lasts is looked at as often as the share 
 
 from __future__ import annotations
 
-__all__ = ["CREDIT_NS", "DEBT_NS", "SHARE", "CpuBudget"]
+__all__ = ["CREDIT_NS", "DEBT_NS", "MOST", "SHARE", "CpuBudget"]
 
 SHARE = 0.01
 """Share of a core that the governor may use in the long run."""
+MOST = 0.014
+"""The same while a call waits for it: it may be late for that, but not by more than this costs."""
 CREDIT_NS = 25_000_000
 """CPU time it may have saved up: what it earns in 2.5 s, some 100 steps. Not measured."""
 DEBT_NS = 25_000_000
 """CPU time it may owe; what was used beyond is forgiven. A full garbage collection runs in the thread that
 happens to allocate: one of 0.3 s would keep the governor from looking for half a minute. Not tuned."""
+_DEAREST_NS = 2_000_000
+"""What one step counts at most in the mean; a step that takes more was disturbed."""
 
 
 class CpuBudget:
@@ -25,13 +29,15 @@ class CpuBudget:
         credit_ns: CPU time that may be saved up.
     """
 
-    __slots__ = ("_at_ns", "_credit_ns", "_debt_ns", "_share", "_used_ns")
+    __slots__ = ("_at_ns", "_credit_ns", "_debt_ns", "_mean_ns", "_share", "_used_ns")
 
     def __init__(self, share: float = SHARE, credit_ns: int = CREDIT_NS) -> None:
         self._share = share
         self._credit_ns = credit_ns
         self._at_ns = self._used_ns = 0
         self._debt_ns = float(-credit_ns)
+        self._mean_ns = 0.0
+        """What a step costs: the mean of the last ones, old ones count less and less."""
 
     def book(self, now_ns: int, used_ns: int) -> None:
         """Take note of the CPU time `used_ns` that the thread has used until now, in all."""
@@ -39,8 +45,14 @@ class CpuBudget:
         spent = max(0, used_ns - self._used_ns)  # less than before: it is another thread
         self._debt_ns = min(DEBT_NS, max(-self._credit_ns, self._debt_ns + spent - earned))
         self._at_ns, self._used_ns = now_ns, used_ns
+        self._mean_ns += (min(_DEAREST_NS, spent) - self._mean_ns) / 8
 
     @property
     def least_sleep_ns(self) -> int:
         """The sleep after which nothing is owed any more."""
         return max(0, int(self._debt_ns / self._share))
+
+    @property
+    def steady_sleep_ns(self) -> int:
+        """The sleep that keeps steps like the last ones to the larger share."""
+        return int(self._mean_ns / MOST)

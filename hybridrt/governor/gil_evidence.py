@@ -15,8 +15,13 @@ from hybridrt.pool.state import Call, Pool, Worker
 
 __all__ = ["GilEvidence"]
 
+_WATCH_NS = 15_000
+"""Time for which the CPU clocks of computing calls are watched."""
 _WATCH_READS = 300
-"""Readings of the clock, some 30 us, for which the CPU clocks of computing calls are watched."""
+"""Readings of the clock after which it ends in any case, as where the clock stands still."""
+_RARELY = 4
+"""Looks for each at which the kernel is asked where nothing is to be learned. To ask means to read a file,
+which gives the GIL away: that costs 0.1 ms, as much as all else here."""
 _YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
 
@@ -38,15 +43,17 @@ class Busy(NamedTuple):
 class GilEvidence:
     """Remembers from one look to the next whom to ask again; no call is kept alive by it."""
 
-    __slots__ = ("_again", "_looked_ns")
+    __slots__ = ("_again", "_looked_ns", "_looks")
 
     def __init__(self) -> None:
+        self._looks = 0
+        """Those beside calls, with the GIL taken."""
         self._looked_ns = 0
         """When it looked last."""
         self._again: set[tuple[int, int]] = set()
         """Worker and start of calls that then computed without a permit, or were too young to tell."""
 
-    def note(self, pools: Iterable[Pool], tick: Tick, now: Callable[[], int]) -> None:
+    def note(self, pools: Iterable[Pool], tick: Tick, now: Callable[[], int], *, learning: bool) -> None:
         """Tell what the calls do with the GIL that computed until now.
 
         The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
@@ -54,7 +61,7 @@ class GilEvidence:
         the GIL proves something only of a call that began before it, where no other function computes. It
         proves nothing if the call goes on now, or only lacks a core while others have computed: then those
         had the GIL, as a busy loop. (Whoever has just lost it computes on for some microseconds, until it
-        sleeps; so the kernel is asked as well.)
+        sleeps; so the kernel is asked as well, seldom if all functions that compute are known.)
         """
         if not (tick.gil and tick.slept):
             return
@@ -69,10 +76,15 @@ class GilEvidence:
             if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
         }
         computing = _computing_now(seen, now)
+        asks = learning or self._looks % _RARELY == 0
+        self._looks += 1
         for worker, one in seen.items():
-            profile = one.call.profile
-            runnable = worker.probe is not None and worker.probe.is_runnable()
-            if runnable and worker in computing:
+            profile, goes_on, runnable = one.call.profile, worker in computing, False
+            if goes_on or not one.alone:
+                if not asks:
+                    continue
+                runnable = worker.probe is not None and bool(worker.probe.is_runnable())
+            if runnable and goes_on:
                 profile.saw_free()
             elif one.alone or not runnable:
                 profile.gil.saw_taken(one.waited, tick.switch_interval)
@@ -90,14 +102,13 @@ class GilEvidence:
                 call = worker.call
                 if call is None or worker.probe is None:
                     continue
-                permit, begun_ns = worker.permit, call.started_ns
-                if not permit and (
-                    call.profile.sleeps or (begun_ns < before_ns and (id(worker), begun_ns) not in asked)
-                ):
+                permit, begun_ns, phase = worker.permit, call.started_ns, worker.phase
+                if not permit and begun_ns < before_ns and (id(worker), begun_ns) not in asked:
                     continue  # the common case: one of many that sleep
-                phase = worker.phase
                 if phase is not None and phase.asking is not None:
                     continue
+                if not permit and ((phase is not None and phase.call_ns == begun_ns) or call.profile.sleeps):
+                    continue  # it has said that it waits, or does little else
                 if permit:
                     tick.holders.add(call.profile)
                 busy = _as_busy(worker, call, tick)
@@ -143,7 +154,10 @@ def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worke
     if not before:
         return []
     from_ns = now()
+    until_ns, at_ns = from_ns + _WATCH_NS, from_ns
     for _ in range(_WATCH_READS):
-        now()
-    passed = now() - from_ns
+        at_ns = now()
+        if at_ns >= until_ns:
+            break
+    passed = at_ns - from_ns
     return [worker for worker in before if 2 * ((worker.cpu_so_far() or 0) - before[worker]) >= passed]

@@ -51,7 +51,8 @@ REST_NS = 16_000_000
 """The longest while calls run."""
 LATE_NS = 32_000_000
 """The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
-than the governor may: what a call can wait for its permit beyond its due."""
+than the governor may: what a call can wait for its permit beyond its due. Longer, up to `SPARE_NS`, where
+steps take so long that even this costs more than `cpu_budget.MOST`."""
 SPARE_NS = 75_000_000
 """The longest while calls run and none waits for a permit, where shorter ones would cost more than the
 governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""
@@ -297,7 +298,8 @@ class Governor:
         # 2. We sleep long, with the lock, only if no pool lacks one: it is seen here, or wakes us.
         with without_convoy(self.budget.lock):
             self.sleeps_long = least > REST_NS and not (self._learns or self.budget.lacks_permit())
-        most = LATE_NS if not self.sleeps_long else SPARE_NS if self._queued else QUIET_NS
+        late = min(SPARE_NS, max(LATE_NS, self._cpu_budget.steady_sleep_ns))
+        most = late if not self.sleeps_long else SPARE_NS if self._queued else QUIET_NS
         return max(nap, min(least, most))
 
     def _vary(self, nap: int) -> int:
@@ -330,7 +332,8 @@ class Governor:
         tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
-                self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
+                wall_ns = self.budget.clock.wall_ns
+                self._evidence.note(self.budget.pools, tick, wall_ns, learning=self._learns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)

@@ -43,12 +43,14 @@ def look_at_lane(
     pool: Pool, before: Sums, now_ns: int, seconds: float, bytes_moved: MovedBytes | None = None
 ) -> tuple[Window, Sums]:
     """Return what happened since `before`, and the sums to begin the next window with."""
+    everything = pool.admission.governs_all
     lane = [
         (worker, call)
         for worker in pool.roster.workers
-        if _is_governed(pool, worker) and (call := worker.call) is not None
+        if (worker.waits or (everything and not worker.resolves)) and (call := worker.call) is not None
     ]
-    sums = _sum_up(pool, lane, now_ns)
+    profiles = Counter([call.profile for _, call in lane])
+    sums = _sum_up(pool, lane, profiles, now_ns)
     completed = sums.completed - before.completed
     asked_wall, blocked = (new - old for new, old in zip(sums.asked, before.asked, strict=True))
     wakes, taken = (new - old for new, old in zip(sums.wakes, before.wakes, strict=True))
@@ -64,7 +66,7 @@ def look_at_lane(
         lane_cpu=max(0, sums.lane_cpu - before.lane_cpu) / 1e9 / seconds,
         beta_certified=blocked / asked_wall if asked_wall else None,
         gil_share=taken / wakes if wakes else None,
-        knee=_knee(pool.budget, [call.profile for _, call in lane]),
+        knee=_knee(pool.budget, profiles),
         loop_lateness=pool.shield.lateness_locked(),
         memory=pool.budget.memory.share,
         moved=None if moved is None else moved / seconds,
@@ -77,36 +79,33 @@ def _native_ids(pool: Pool) -> list[int]:
     return [number for worker in pool.roster.workers if (number := worker.thread.native_id) is not None]
 
 
-def _is_governed(pool: Pool, worker: Worker) -> bool:
-    return worker.waits or (pool.admission.governs_all and not worker.resolves)
-
-
-def _sum_up(pool: Pool, lane: list[tuple[Worker, Call]], now_ns: int) -> Sums:
+def _sum_up(pool: Pool, lane: list[tuple[Worker, Call]], profiles: Counter[Profile], now_ns: int) -> Sums:
     tally, load = pool.tally, pool.budget.gil_load
     everything = pool.admission.governs_all
     completed = tally.completed + tally.failed if everything else tally.lane_calls
     wall, cpu = (tally.wall_ns, tally.cpu_ns) if everything else (tally.lane_wall_ns, tally.lane_cpu_ns)
+    sleep = {profile for profile in profiles if profile.sleeps}
     lane_cpu = sum(
         worker.cpu_so_far() or 0
         for worker, call in lane
-        if worker.permit or not call.profile.sleeps  # reading a clock takes longer than most of these compute
+        if worker.permit or call.profile not in sleep  # to read a clock takes longer than these compute
     )
     return Sums(
         completed=completed,
         wall=wall,
         cpu=cpu,
-        busy=wall + sum([max(0, now_ns - call.started_ns) for _, call in lane]),
+        busy=wall + sum([now_ns - call.started_ns for _, call in lane]),
         lane_cpu=cpu + lane_cpu,
         asked=(tally.asked_wall_ns, tally.asked_blocked_ns),
         wakes=(load.wakes, load.taken),
     )
 
 
-def _knee(budget: SharedBudget, profiles: list[Profile]) -> float | None:
+def _knee(budget: SharedBudget, profiles: Counter[Profile]) -> float | None:
     """Return how many calls like these just fill the GIL or the cores."""
     known = [
         (calls, demand)
-        for profile, calls in Counter(profiles).items()
+        for profile, calls in profiles.items()
         if (demand := _demand(budget, profile)) is not None
     ]
     if not known:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, SHARE, CpuBudget
+from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, MOST, SHARE, CpuBudget
 from hybridrt.governor.governor import GOLDEN, LATE_NS, LEARN_NS, QUIET_NS, SPARE_NS
 from hybridrt.observe.functions import SETTLED
 from hybridrt.values import Kind
@@ -69,6 +69,22 @@ def test_another_thread_begins_anew() -> None:
     assert cpu_budget.least_sleep_ns == before
 
 
+def test_the_sleep_between_steps_of_one_cost_keeps_them_to_the_larger_share() -> None:
+    cpu_budget = CpuBudget()
+    for step in range(1, 100):
+        cpu_budget.book(step * 50_000_000, step * 700_000)
+    assert 700_000 / cpu_budget.steady_sleep_ns == pytest.approx(MOST, rel=0.01)
+
+
+def test_one_step_that_was_disturbed_hardly_changes_it() -> None:
+    cpu_budget = CpuBudget()
+    for step in range(1, 100):
+        cpu_budget.book(step * 50_000_000, step * 400_000)
+    before = cpu_budget.steady_sleep_ns
+    cpu_budget.book(6_000_000_000, 400_000_000)
+    assert before < cpu_budget.steady_sleep_ns < 1.6 * before
+
+
 # ---------------------------------------------------------------------- the governor's naps
 
 
@@ -108,6 +124,20 @@ def test_while_a_call_lacks_a_permit_it_sleeps_longer_but_does_not_doze(stage: S
     overspent(stage)
     assert stage.budget.governor.turn() == LATE_NS / 1e9
     assert not stage.budget.governor.sleeps_long
+
+
+@pytest.mark.parametrize(
+    ("cost_ns", "nap_ns"), [(400_000, LATE_NS), (900_000, 64_000_000), (2_000_000, SPARE_NS)]
+)
+def test_where_steps_cost_much_it_looks_less_often_for_such_a_call(
+    stage: Stage, cost_ns: int, nap_ns: int
+) -> None:
+    governor = stage.budget.governor
+    for step in range(1, 1_000):
+        governor._cpu_budget.book(step * LATE_NS, step * cost_ns)
+    stage.push_many(2, stage.learn(Kind.LONG))
+    assert governor._stretch(1) == pytest.approx(nap_ns, rel=0.02)
+    assert not governor.sleeps_long
 
 
 def test_beside_a_computing_call_that_it_does_not_know_yet_neither(stage: Stage) -> None:
