@@ -350,3 +350,18 @@ def test_below_max_workers_as_completed_and_wait_inside_calls_get_through(make: 
         return sum(future.result() for future in done)
 
     assert results([executor.submit(waits_for_others, number) for number in range(4)]) == [0, 2, 12, 36]
+
+
+def test_calls_that_come_one_by_one_are_seen_to_wait_and_compute_by_turns(make: Make) -> None:
+    """So that a crowd that comes later has a permit for each phase: they start without one, known to wait."""
+    executor = make()
+
+    def waits_and_computes() -> None:
+        time.sleep(0.01)
+        compute(0.003)
+
+    def seen() -> int:
+        executor.submit(waits_and_computes).result(DEADLINE)
+        return sum(site.waits for site in executor.statistics().phases.sites)
+
+    until(lambda: seen() >= 100, "its waits are told from within")

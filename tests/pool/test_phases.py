@@ -294,6 +294,31 @@ def test_a_call_at_a_known_site_gives_its_permit_back_and_asks_for_it_again(moni
 
 
 @needs_monitoring
+@pytest.mark.parametrize("says", ["at a site", "by hand"])
+def test_calls_known_to_wait_before_their_site_was_ask_for_permits_from_then_on(
+    monitored: Pool, says: str
+) -> None:
+    """As where few calls run first, each of which starts without a permit, and a crowd comes later."""
+    permits = monitored.budget.permits
+
+    def waits_and_computes() -> int:
+        if says == "at a site":
+            wait_at(threading.Lock())
+        else:
+            with blocking():
+                pass
+        return permits.held[SHORT]
+
+    known(monitored, waits_and_computes, Kind.WAITING)
+    profile = monitored.profiles.of(waits_and_computes)
+    profile.cpu_mean_ns = 5_000_000
+    profile._tell_phases(5e6, 55e6)
+    assert (profile.puzzling, profile.gated) == (True, False)
+    assert submit(monitored, waits_and_computes).result(DEADLINE) == 1
+    assert (profile.puzzling, profile.gated) == (False, True)
+
+
+@needs_monitoring
 def test_what_a_wait_raises_passes_and_the_permit_comes_back(monitored: Pool) -> None:
     permits = monitored.budget.permits
 
