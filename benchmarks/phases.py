@@ -33,7 +33,8 @@ _NOTE = """\
 {in_flight} calls in flight for {seconds:.0f} s, the first {warm:.0f} of which are only in *cold*: the median
 over {count} fresh processes, then lowest and highest, in milliseconds. *Loop p99* is the lateness of a 5 ms
 timer on the loop that is not exceeded for 99 % of the time; *cold* is its slowest beat of the first seconds.
-All share one process, timer and callers included, so what the callers cost is in all figures."""
+The timer beats for half of the time and the calls are counted in the other half: a loop that is on time pays
+for each beat, a late one leaves most of them out. Callers and pool share one process."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:

@@ -83,6 +83,8 @@ SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
+_MARKS = 2
+"""Windows after which a function whose calls have not said any more that they wait is looked at anew."""
 PHASE_NS = 200_000
 """CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
 tenth of a millisecond. Not measured."""
@@ -121,8 +123,9 @@ class Profile:
         self.kind = Kind.UNKNOWN
         self.gated = False
         """It waits and computes by turns, so that each phase is worth a permit of its own."""
-        self.marks = False
-        """Its calls have shown from within where they wait: at a known site, or by `blocking()`."""
+        self.marks = 0
+        """Windows for which it counts that a call has shown from within where it waits: at a known site,
+        which may be forgotten, or by `blocking()`."""
         self.puzzling = False
         """It waits and computes by turns, or may do so, and it is not known where it waits."""
         self.opens = False
@@ -253,11 +256,12 @@ class Profile:
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
     def _tell_phases(self, cpu_mean: float, wall_mean: float) -> None:
-        """Return True if the function waits and computes by turns, so that its phases are worth permits."""
+        """Judge whether it waits and computes by turns, so that its phases are worth permits."""
         computes = self.kind is Kind.WAITING and self.cpu_mean_ns >= PHASE_NS
         unseen = wall_mean - cpu_mean >= UNSEEN_NS and 2 * cpu_mean < wall_mean
         self.puzzling = not self.marks and (computes or unseen)
-        self.gated = computes and self.marks and not self._misses()
+        self.gated = computes and self.marks > 0 and not self._misses()
+        self.marks = max(0, self.marks - 1)
         self.opens = self.gated and self.opening_ns >= PHASE_NS
         self.holds = cpu_mean >= HOLD_NS and self.gil.holds and not self.leaves_gil
         self.prelude = self.opens or self.holds
@@ -396,7 +400,7 @@ class Profile:
             opening_ns: CPU time of the call so far.
         """
         self.opening_ns = max(opening_ns, self.opening_ns - self.opening_ns // 16)
-        self.was_still = self.marks = True
+        self.was_still, self.marks = True, _MARKS
         self.misses = max(0, self.misses - 1)
         self.seen_waiting += 1
         if self.puzzling:

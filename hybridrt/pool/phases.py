@@ -77,10 +77,15 @@ def computes_between_waits(profile: Profile) -> bool:
     return profile.gated or profile.puzzling or profile.kind is Kind.UNKNOWN
 
 
-def leave(worker: Worker, call: Call) -> None:
+def leave(worker: Worker, call: Call, cpu_ns: int | None = None) -> None:
     """Give the permit of a call back, which is about to wait; in its thread.
 
     A call of a function that is not known yet shows by that what it does.
+
+    Args:
+        worker: Whose call waits.
+        call: That call.
+        cpu_ns: The thread's CPU time, if it was just read.
     """
     pool = worker.pool
     phase = worker.phase
@@ -95,7 +100,8 @@ def leave(worker: Worker, call: Call) -> None:
             shows = call.unclassified
             if phase.call_ns != call.started_ns:
                 phase.call_ns = call.started_ns
-                call.profile.said_waiting(pool.roster.cpu_ns() - worker.cpu_start_ns)
+                opened_ns = pool.roster.cpu_ns() if cpu_ns is None else cpu_ns
+                call.profile.said_waiting(opened_ns - worker.cpu_start_ns)
             if shows:
                 call.profile.saw_waiting()
                 call.classified_locked()

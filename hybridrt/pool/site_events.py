@@ -231,7 +231,7 @@ def arrive(worker: Worker, call: Call, site: WaitSite) -> None:
     if phase is not None and phase.last is not None:
         phase.ended(now)
     try:  # noqa: SIM105  # a tenth of what this costs in all
-        leave(worker, call)
+        leave(worker, call, now)
     except (SelfWaitError, MemoryError):
         pass  # the sampler sees it wait
     phase = worker.phase

@@ -13,6 +13,7 @@ from hybridrt.observe.functions import (
     BATCH_NS,
     DETAILED_NS,
     LONG_NS,
+    WINDOW,
     Profile,
     copy_of,
     summary_of,
@@ -357,3 +358,34 @@ def test_short_calls_go_to_a_worker_in_batches_of_two_milliseconds(wall: int, ba
 
 def test_waiting_calls_never_go_in_batches() -> None:
     assert profile_of((60 * US, 1 * US)).batch == 1
+
+
+# ---------------------------------------------------------------------- phases
+
+
+def by_turns(profile: Profile, calls: int, *, says: bool) -> None:
+    """Let calls end that have waited for 50 ms and computed for 5."""
+    for _ in range(calls):
+        if says:
+            profile.said_waiting(0)
+        profile.record(55 * MS, 5 * MS, 0)
+
+
+def test_a_function_that_waits_and_computes_is_puzzling_until_a_call_says_where_it_waits() -> None:
+    profile = Profile("f", "f")
+    by_turns(profile, 2 * WINDOW, says=False)
+    assert (profile.kind, profile.puzzling, profile.gated) == (Kind.WAITING, True, False)
+    profile.said_waiting(0)
+    assert (profile.puzzling, profile.gated) == (False, True)
+    by_turns(profile, 4 * WINDOW, says=True)
+    assert (profile.puzzling, profile.gated) == (False, True)
+
+
+def test_one_whose_calls_do_not_say_it_any_more_is_puzzling_again() -> None:
+    """As where its site was forgotten, or had to make room for another."""
+    profile = Profile("f", "f")
+    by_turns(profile, 4 * WINDOW, says=True)
+    by_turns(profile, WINDOW, says=False)
+    assert (profile.puzzling, profile.gated) == (False, True)  # some wait elsewhere, or not at all
+    by_turns(profile, 2 * WINDOW, says=False)
+    assert (profile.puzzling, profile.gated) == (True, False)
