@@ -57,7 +57,7 @@ def test_every_block_stands_in_a_document() -> None:
 def test_a_report_that_changes_changes_the_document(tmp_path: Path) -> None:
     for report in RESULTS.glob("*.json"):
         (tmp_path / report.name).write_text(report.read_text())
-    cost = tmp_path / "cost-py3.11.json"
+    cost = tmp_path / "cost-py3.13.json"
     for loads in RESULTS.glob("loads-py*/*.json"):
         (tmp_path / loads.parent.name).mkdir(exist_ok=True)
         (tmp_path / loads.parent.name / loads.name).write_text(loads.read_text())

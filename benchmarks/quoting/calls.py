@@ -71,11 +71,11 @@ def _mixed(reports: Reports) -> str:
 
 
 def _cost(reports: Reports) -> str:
-    percent = {name: found["median"] for name, found in reports("cost-py3.11")["percent"].items()}
+    percent = {name: found["median"] for name, found in reports("cost-py3.13")["percent"].items()}
     idle = [found for name, found in percent.items() if name.startswith("idle")]
     loaded = [found for name, found in percent.items() if " on " not in name]
     return f"""The governor takes {between(loaded, 1)} % of a core under load, and an idle runtime
-        {between(idle)} % ([report](../benchmarks/results/cost-py3.11.md))."""
+        {between(idle)} % ([report](../benchmarks/results/cost-py3.13.md))."""
 
 
 _MODES = {"standing": "256", "single, one core": "one"}

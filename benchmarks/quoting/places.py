@@ -97,7 +97,7 @@ def _choice(reports: Reports) -> str:
     )
     rows = reports("placement-py3.11")["rows"]
     near = sum(row["regret"] <= NEAR for row in rows)
-    killed = reports("lost_workers-py3.11")["samples"]
+    killed = reports("lost_workers-py3.13")["samples"]
     ends = Counter[str]()
     for sample in killed:
         ends.update(sample["ends"])
@@ -107,7 +107,7 @@ def _choice(reports: Reports) -> str:
         ({eight} with eight callers). Left alone, it chose the cheapest place, or one within a tenth of it,
         for {near} of [{len(rows)} functions](../benchmarks/results/placement-py3.11.md). Of
         {ends.total():,} calls whose worker processes were
-        [killed at random](../benchmarks/results/lost_workers-py3.11.md) {ends["WorkerLostError"]} failed with
+        [killed at random](../benchmarks/results/lost_workers-py3.13.md) {ends["WorkerLostError"]} failed with
         `WorkerLostError`, {ends.total() - ends["WorkerLostError"] - ends["returned"]} ended otherwise, and
         {left} threads, processes, files and pieces of shared memory were left behind.""")
 

@@ -17,7 +17,7 @@ from benchmarks.loads.store import read
 __all__ = ["QUOTED", "Reports", "between", "machine", "paragraph", "sources"]
 
 QUOTED = (
-    "cost-py3.11",
+    "cost-py3.13",
     "dispatch-py3.11",
     "echo-py3.11",
     "frameworks-py3.13",
@@ -25,7 +25,7 @@ QUOTED = (
     "isolates-py3.11",
     "isolates-py3.14",
     "loads-py3.11",
-    "lost_workers-py3.11",
+    "lost_workers-py3.13",
     "measuring-py3.11",
     "mixed-py3.11",
     "placement-py3.11",
