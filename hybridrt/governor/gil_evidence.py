@@ -19,9 +19,6 @@ _WATCH_NS = 15_000
 """Time for which the CPU clocks of computing calls are watched."""
 _WATCH_READS = 300
 """Readings of the clock after which it ends in any case, as where the clock stands still."""
-_RARELY = 4
-"""Looks for each at which the kernel is asked where nothing is to be learned. To ask means to read a file,
-which gives the GIL away: that costs 0.1 ms, as much as all else here."""
 _YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
 
@@ -43,17 +40,15 @@ class Busy(NamedTuple):
 class GilEvidence:
     """Remembers from one look to the next whom to ask again; no call is kept alive by it."""
 
-    __slots__ = ("_again", "_looked_ns", "_looks")
+    __slots__ = ("_again", "_looked_ns")
 
     def __init__(self) -> None:
-        self._looks = 0
-        """Those beside calls, with the GIL taken."""
         self._looked_ns = 0
         """When it looked last."""
         self._again: set[tuple[int, int]] = set()
         """Worker and start of calls that then computed without a permit, or were too young to tell."""
 
-    def note(self, pools: Iterable[Pool], tick: Tick, now: Callable[[], int], *, learning: bool) -> None:
+    def note(self, pools: Iterable[Pool], tick: Tick, now: Callable[[], int]) -> None:
         """Tell what the calls do with the GIL that computed until now.
 
         The governor has the GIL while it looks. A call whose CPU clock goes on meanwhile computes without it;
@@ -61,7 +56,7 @@ class GilEvidence:
         the GIL proves something only of a call that began before it, where no other function computes. It
         proves nothing if the call goes on now, or only lacks a core while others have computed: then those
         had the GIL, as a busy loop. (Whoever has just lost it computes on for some microseconds, until it
-        sleeps; so the kernel is asked as well, seldom if all functions that compute are known.)
+        sleeps; so the kernel is asked as well.)
         """
         if not (tick.gil and tick.slept):
             return
@@ -76,14 +71,11 @@ class GilEvidence:
             if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
         }
         computing = _computing_now(seen, now)
-        asks = learning or self._looks % _RARELY == 0
-        self._looks += 1
         for worker, one in seen.items():
-            profile, goes_on, runnable = one.call.profile, worker in computing, False
-            if goes_on or not one.alone:
-                if not asks:
-                    continue
-                runnable = worker.probe is not None and bool(worker.probe.is_runnable())
+            profile, goes_on = one.call.profile, worker in computing
+            # To ask the kernel is to read a file, which gives the GIL away: it costs as much as all the rest.
+            asks = goes_on or not one.alone
+            runnable = asks and worker.probe is not None and worker.probe.is_runnable()
             if runnable and goes_on:
                 profile.saw_free()
             elif one.alone or not runnable:

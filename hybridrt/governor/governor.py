@@ -332,8 +332,7 @@ class Governor:
         tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
-                wall_ns = self.budget.clock.wall_ns
-                self._evidence.note(self.budget.pools, tick, wall_ns, learning=self._learns)
+                self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)

@@ -261,7 +261,7 @@ class Profile:
         unseen = wall_mean - cpu_mean >= UNSEEN_NS and 2 * cpu_mean < wall_mean
         self.puzzling = not self.marks and (computes or unseen)
         self.gated = computes and self.marks > 0 and not self._misses()
-        self.marks = max(0, self.marks - 1)
+        self.marks -= self.gated
         self.opens = self.gated and self.opening_ns >= PHASE_NS
         self.holds = cpu_mean >= HOLD_NS and self.gil.holds and not self.leaves_gil
         self.prelude = self.opens or self.holds

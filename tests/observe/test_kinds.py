@@ -389,3 +389,13 @@ def test_one_whose_calls_do_not_say_it_any_more_is_puzzling_again() -> None:
     assert (profile.puzzling, profile.gated) == (False, True)  # some wait elsewhere, or not at all
     by_turns(profile, 2 * WINDOW, says=False)
     assert (profile.puzzling, profile.gated) == (True, False)
+
+
+@pytest.mark.parametrize(("cpu", "misses"), [(0, 0), (5 * MS, 100)])
+def test_one_that_only_waits_or_whose_phases_do_harm_is_not(cpu: int, misses: int) -> None:
+    profile = Profile("f", "f")
+    by_turns(profile, 2 * WINDOW, says=True)
+    profile.misses = misses
+    for _ in range(6 * WINDOW):
+        profile.record(50 * MS + cpu, cpu, 0)
+    assert (profile.puzzling, profile.gated) == (False, False)
