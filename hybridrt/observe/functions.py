@@ -32,6 +32,7 @@ from hybridrt.values import FunctionStatistics, Kind
 
 __all__ = [
     "LONG_NS",
+    "MARKS",
     "PHASE_NS",
     "SETTLED",
     "SLEEPS_NS",
@@ -83,8 +84,9 @@ SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
 SETTLED = 4
 """Windows of one kind after which one call in eight is asked: each is made to give the GIL away twice."""
-_MARKS = 2
-"""Windows after which a function whose calls have not said any more that they wait is looked at anew."""
+MARKS = 16
+"""Windows after which a function whose calls have not said any more that they wait is looked at anew: more
+than a crowd takes that came at once and now ends. Not tuned."""
 PHASE_NS = 200_000
 """CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
 tenth of a millisecond. Not measured."""
@@ -400,7 +402,7 @@ class Profile:
             opening_ns: CPU time of the call so far.
         """
         self.opening_ns = max(opening_ns, self.opening_ns - self.opening_ns // 16)
-        self.was_still, self.marks = True, _MARKS
+        self.was_still, self.marks = True, MARKS
         self.misses = max(0, self.misses - 1)
         self.seen_waiting += 1
         if self.puzzling:

@@ -13,6 +13,7 @@ from hybridrt.observe.functions import (
     BATCH_NS,
     DETAILED_NS,
     LONG_NS,
+    MARKS,
     WINDOW,
     Profile,
     copy_of,
@@ -385,8 +386,8 @@ def test_one_whose_calls_do_not_say_it_any_more_is_puzzling_again() -> None:
     """As where its site was forgotten, or had to make room for another."""
     profile = Profile("f", "f")
     by_turns(profile, 4 * WINDOW, says=True)
-    by_turns(profile, WINDOW, says=False)
-    assert (profile.puzzling, profile.gated) == (False, True)  # some wait elsewhere, or not at all
+    by_turns(profile, (MARKS - 1) * WINDOW, says=False)
+    assert (profile.puzzling, profile.gated) == (False, True)  # a crowd that has said it, and now ends
     by_turns(profile, 2 * WINDOW, says=False)
     assert (profile.puzzling, profile.gated) == (True, False)
 
@@ -396,6 +397,6 @@ def test_one_that_only_waits_or_whose_phases_do_harm_is_not(cpu: int, misses: in
     profile = Profile("f", "f")
     by_turns(profile, 2 * WINDOW, says=True)
     profile.misses = misses
-    for _ in range(6 * WINDOW):
+    for _ in range((MARKS + 2) * WINDOW):
         profile.record(50 * MS + cpu, cpu, 0)
     assert (profile.puzzling, profile.gated) == (False, False)
