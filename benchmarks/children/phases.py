@@ -64,7 +64,15 @@ LOADS: Mapping[str, Callable[[], object]] = {
 
 
 def measure(
-    *, load: str, way: str, size: int, loop: str, in_flight: int, seconds: float, warm: float
+    *,
+    load: str,
+    way: str,
+    size: int,
+    loop: str,
+    in_flight: int,
+    seconds: float,
+    warm: float,
+    few: float = 0.0,
 ) -> Mapping[str, float]:
     """Return calls per second, the loop's lateness, and the time of a call; milliseconds.
 
@@ -79,17 +87,31 @@ def measure(
         in_flight: Calls at once.
         seconds: How long it runs, the first `warm` of which give the cold figure only.
         warm: See there.
+        few: Seconds before that for which two callers alone call.
     """
-    return run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm))
+    return run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm, few))
 
 
 async def _measure(
-    work: Callable[[], object], way: str, size: int, in_flight: int, seconds: float, warm: float
+    work: Callable[[], object],
+    way: str,
+    size: int,
+    in_flight: int,
+    seconds: float,
+    warm: float,
+    few: float,
 ) -> Mapping[str, float]:
     times: list[float] = []
     late: list[float] = []
     cold: list[float] = []
     async with _pool(way, size) as submit:
+        few_until = time.perf_counter() + few
+
+        async def alone() -> None:
+            while time.perf_counter() < few_until:
+                await submit(work)
+
+        await asyncio.gather(alone(), alone())
         start = time.perf_counter()
         counts_from, end = start + warm, start + seconds
         beats_until = (counts_from + end) / 2
