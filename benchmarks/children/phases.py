@@ -72,7 +72,7 @@ def measure(
     in_flight: int,
     seconds: float,
     warm: float,
-    few: float = 0.0,
+    few: float,
 ) -> Mapping[str, float]:
     """Return calls per second, the loop's lateness, and the time of a call; milliseconds.
 

@@ -6,12 +6,12 @@ worth its price for a moment; one that lasts is looked at as often as the share 
 
 from __future__ import annotations
 
-__all__ = ["CREDIT_NS", "DEBT_NS", "MOST", "SHARE", "CpuBudget"]
+__all__ = ["CREDIT_NS", "DEBT_NS", "PRESSED_SHARE", "SHARE", "CpuBudget"]
 
 SHARE = 0.01
 """Share of a core that the governor may use in the long run."""
-MOST = 0.014
-"""The same while a call waits for it: it may be late for that, but not by more than this costs."""
+PRESSED_SHARE = 0.014
+"""Share of a core that it may use while a call lacks a permit, which wants to be seen soon."""
 CREDIT_NS = 25_000_000
 """CPU time it may have saved up: what it earns in 2.5 s, some 100 steps. Not measured."""
 DEBT_NS = 25_000_000
@@ -37,7 +37,7 @@ class CpuBudget:
         self._at_ns = self._used_ns = 0
         self._debt_ns = float(-credit_ns)
         self._mean_ns = 0.0
-        """What a step costs: the mean of the last ones, old ones count less and less."""
+        """CPU time of a step: a mean in which old steps count less and less."""
 
     def book(self, now_ns: int, used_ns: int) -> None:
         """Take note of the CPU time `used_ns` that the thread has used until now, in all."""
@@ -54,5 +54,5 @@ class CpuBudget:
 
     @property
     def steady_sleep_ns(self) -> int:
-        """The sleep that keeps steps like the last ones to the larger share."""
-        return int(self._mean_ns / MOST)
+        """The sleep between steps like the last ones that keeps them to `PRESSED_SHARE`."""
+        return int(self._mean_ns / PRESSED_SHARE)

@@ -52,7 +52,7 @@ REST_NS = 16_000_000
 LATE_NS = 32_000_000
 """The longest while a call lacks a permit or a function is to be learned, where shorter ones would cost more
 than the governor may: what a call can wait for its permit beyond its due. Longer, up to `SPARE_NS`, where
-steps take so long that even this costs more than `cpu_budget.MOST`."""
+steps take so long that even this costs more than `cpu_budget.PRESSED_SHARE`."""
 SPARE_NS = 75_000_000
 """The longest while calls run and none waits for a permit, where shorter ones would cost more than the
 governor may; the first call that lacks a permit ends it. One and a half of the shortest windows."""

@@ -126,8 +126,8 @@ class Profile:
         self.gated = False
         """It waits and computes by turns, so that each phase is worth a permit of its own."""
         self.marks = 0
-        """Windows for which it counts that a call has shown from within where it waits: at a known site,
-        which may be forgotten, or by `blocking()`."""
+        """Windows until the function is looked at anew, unless a call shows again from within where it waits:
+        at a known site, or by `blocking()`. 0 if none has."""
         self.puzzling = False
         """It waits and computes by turns, or may do so, and it is not known where it waits."""
         self.opens = False
@@ -263,7 +263,8 @@ class Profile:
         unseen = wall_mean - cpu_mean >= UNSEEN_NS and 2 * cpu_mean < wall_mean
         self.puzzling = not self.marks and (computes or unseen)
         self.gated = computes and self.marks > 0 and not self._misses()
-        self.marks -= self.gated
+        if self.gated:
+            self.marks -= 1
         self.opens = self.gated and self.opening_ns >= PHASE_NS
         self.holds = cpu_mean >= HOLD_NS and self.gil.holds and not self.leaves_gil
         self.prelude = self.opens or self.holds

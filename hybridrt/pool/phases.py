@@ -72,7 +72,7 @@ class _Return:
 def computes_between_waits(profile: Profile) -> bool:
     """Return True if a call of the function is to have a permit when it comes back from a wait.
 
-    Also if it has not said yet that it waits: the first call that says so shows whether they need any.
+    Also if none of its calls has said yet where it waits; the first that does decides.
     """
     return profile.gated or profile.puzzling or profile.kind is Kind.UNKNOWN
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, MOST, SHARE, CpuBudget
+from hybridrt.governor.cpu_budget import CREDIT_NS, DEBT_NS, PRESSED_SHARE, SHARE, CpuBudget
 from hybridrt.governor.governor import GOLDEN, LATE_NS, LEARN_NS, QUIET_NS, SPARE_NS
 from hybridrt.observe.functions import SETTLED
 from hybridrt.values import Kind
@@ -73,7 +73,7 @@ def test_the_sleep_between_steps_of_one_cost_keeps_them_to_the_larger_share() ->
     cpu_budget = CpuBudget()
     for step in range(1, 100):
         cpu_budget.book(step * 50_000_000, step * 700_000)
-    assert 700_000 / cpu_budget.steady_sleep_ns == pytest.approx(MOST, rel=0.01)
+    assert 700_000 / cpu_budget.steady_sleep_ns == pytest.approx(PRESSED_SHARE, rel=0.01)
 
 
 def test_one_step_that_was_disturbed_hardly_changes_it() -> None:
