@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -103,6 +103,10 @@ class Watch(Protocol):
         """Measure closely from now on; from any thread."""
         ...
 
+    def call_soon(self, callback: Callable[[], None]) -> bool:
+        """Have a callback run in the loop's next iteration; return False if the loop does not run."""
+        ...
+
 
 class Shield:
     """Sets the switch interval of one interpreter.
@@ -167,9 +171,10 @@ class Shield:
         """Return True if a loop that wakes is to get a core at once: there is one, and the user allows it."""
         return self._wanted and self._allowed and self._loop_first.known
 
-    def give_way(self) -> int:
-        """Let a loop that works go first, before a call that holds the GIL for long; return nanoseconds."""
-        return self._loop_first.give_way() if self._may_govern() else 0
+    def give_way(self, profile: Profile) -> None:
+        """Let a loop that works go first, before a call of a function that holds the GIL for long."""
+        if self._may_govern():
+            self._loop_first.give_way(profile.cpu_mean_ns)
 
     def step(
         self, now_ns: int, pools: Sequence[Pool], *, gil_taken: bool = False, brief: bool = False

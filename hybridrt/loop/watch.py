@@ -6,7 +6,7 @@ The heartbeat beats on the loop. The governor's thread reads the delays and may 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+from collections.abc import Callable
 from typing import Protocol
 
 from hybridrt.measure.heartbeat import Heartbeat
@@ -88,8 +88,22 @@ class LoopWatch:
 
         A loop at rest is measured twice a second, and would not notice a stall in between.
         """
-        with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
-            self._loop.call_soon_threadsafe(self._quicken)
+        self._call_soon(self._quicken)
+
+    def call_soon(self, callback: Callable[[], None]) -> bool:
+        """Have a callback run in the loop's next iteration; from any thread.
+
+        Returns:
+            False if the loop does not run, so that it might take for ever.
+        """
+        return self._loop.is_running() and self._call_soon(callback)
+
+    def _call_soon(self, callback: Callable[[], None]) -> bool:
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:  # the loop was closed meanwhile
+            return False
+        return True
 
     def _quicken(self) -> None:
         self._heartbeat.quicken()

@@ -90,8 +90,8 @@ than a crowd takes that came at once and now ends. Not tuned."""
 PHASE_NS = 200_000
 """CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
 tenth of a millisecond. Not measured."""
-HOLD_NS = 5_000_000
-"""CPU time of a call that holds the GIL from which a loop goes first. Not measured."""
+HOLD_NS = 2_000_000
+"""CPU time of a call that holds the GIL from which a loop goes first: what a loop may be late, as a rule."""
 UNSEEN_NS = 1_000_000
 """Time of calls without CPU, from which it is worth a look where they wait, if it is most of their time."""
 _MISSES, _GATE_AGAIN = 16, 1024

@@ -1,81 +1,145 @@
-"""The loop goes first: before a call that holds the GIL for long, its thread lets a loop that works finish.
+"""The loop goes first: before a call that holds the GIL for long, its thread waits until the loop is at rest.
 
-A loop that wants the GIL waits for a whole C call that holds it, each time anew: for `json.loads` of a large
-text that is tens of milliseconds for one turn of the loop, and the next such call asks for the GIL as soon as
-the loop has it. So the thread of such a call looks whether a loop's thread computes just now, by its CPU
-clock, and sleeps in small slices as long as it does, for `MOST_NS` at most.
+A loop that wants the GIL waits for a whole C call that holds it, and wants it anew after each read and write
+of a socket. So one iteration with twenty of them can wait for twenty calls of `json.loads`, of tens of
+milliseconds each, if the next one begins as soon as the loop has given the GIL away. Therefore the thread of
+such a call asks the loop first:
 
-Loops are known by their watches: a watch joins the shield in its loop's thread. The shared lock
-protects the table.
+    1. The worker puts a callback into the loop's next iteration, and waits for the answer.
+    2. If that iteration begins at once, the loop was at rest: the callback answers. If not, the loop works:
+       the callback puts itself into the iteration after that, and so on, until one follows soon.
+    3. The worker goes on when it is answered, or after `TIMES` the usual CPU time of its call. So a loop that
+       works without end leaves such calls a part of the GIL.
+
+A loop that has not begun any iteration by then is blocked: by a wait for that very call, perhaps. It is not
+asked again until it has answered.
+
+Loops are known by their watches, in a table that the shared lock protects and that is replaced as a whole:
+workers read it without the lock.
 """
 
 from __future__ import annotations
 
-import threading
-from time import perf_counter_ns, sleep
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from threading import Event
+from time import perf_counter_ns
+from typing import Protocol
+from weakref import ref
 
-from hybridrt.measure.foreign import ThreadClocks
+__all__ = ["MOST_NS", "TIMES", "Answering", "LoopFirst"]
 
-__all__ = ["MOST_NS", "LoopFirst"]
+TIMES = 4
+"""For how many times the usual CPU time of a call it waits for a loop. With `json.loads` of 190 kB 1 and 8
+gave the same."""
+MOST_NS = 50_000_000
+"""The longest that a call waits. Not measured."""
+REST_NS = 300_000
+"""Time until an iteration begins, from the question or the iteration before, below which the loop is at rest.
+Half of it or three times as much gave the same there."""
 
-MOST_NS = 5_000_000
-"""The longest that a call gives way. Not measured."""
-_SLICE = 0.0003
-"""Seconds from one look to the next: long enough for the loop to wake and take the GIL."""
-_BUSY = 0.3
-"""Share of a slice in which the loop's thread has computed, from which it works."""
+
+class Answering(Protocol):
+    """A watch of a loop, as far as its loop is asked."""
+
+    def call_soon(self, callback: Callable[[], None]) -> bool:
+        """Have a callback run in the loop's next iteration; return False if the loop does not run."""
+        ...
 
 
 class LoopFirst:
-    """The threads of the loops that are watched.
+    """The loops that are watched.
 
     Attributes:
-        calls: Calls that gave way to a loop that worked.
+        calls: Calls that waited for a loop that worked.
     """
 
     def __init__(self) -> None:
-        self._threads: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        self._ids: tuple[int, ...] = ()
-        """Their kernel ids, replaced as a whole: read without the lock."""
+        self._loops: tuple[_Loop, ...] = ()
         self.calls = 0
 
     @property
     def known(self) -> bool:
         """Whether there is a loop; without the lock."""
-        return bool(self._ids)
+        return bool(self._loops)
 
-    def join_locked(self, watch: object) -> None:
-        """Know the calling thread as that of a loop."""
-        self._threads[watch] = threading.get_native_id()
-        self._ids = tuple(self._threads.values())
+    def join_locked(self, watch: Answering) -> None:
+        """Know the loop of a watch."""
+        self._loops = (*self._others(watch), _Loop(watch))
 
-    def leave_locked(self, watch: object) -> None:
+    def leave_locked(self, watch: Answering) -> None:
         """Know it no more."""
-        self._threads.pop(watch, None)
-        self._ids = tuple(self._threads.values())
+        self._loops = self._others(watch)
 
     def clear(self) -> None:
         """Know none, as in a forked child."""
-        self._threads.clear()
-        self._ids = ()
+        self._loops = ()
 
-    def give_way(self) -> int:
-        """Sleep while a loop works; return for how many nanoseconds. From any thread, without the lock."""
-        threads = self._ids
-        if not threads:
-            return 0
-        clocks = ThreadClocks()
-        clocks.restart(threads)
-        begun = before = perf_counter_ns()
-        while True:
-            sleep(_SLICE)
-            now, spent = perf_counter_ns(), clocks.spent(threads)
-            if spent is None or spent * 1e9 < _BUSY * (now - before):
-                break
-            if now - begun >= MOST_NS:
-                break
-            before = now
-        if before != begun:
-            self.calls += 1
-        return now - begun
+    def give_way(self, usual_ns: int) -> None:
+        """Wait until the loops are at rest; from any thread but theirs, without the lock.
+
+        Args:
+            usual_ns: CPU time of the call that is about to begin.
+        """
+        until_ns = perf_counter_ns() + min(TIMES * usual_ns, MOST_NS)
+        for loop in self._loops:
+            self.calls += loop.worked_until_rest(until_ns)
+
+    def _others(self, watch: Answering) -> tuple[_Loop, ...]:
+        return tuple(loop for loop in self._loops if loop.watch() not in (None, watch))
+
+
+class _Loop:
+    """One loop.
+
+    Attributes:
+        watch: Its watch; the table does not keep it alive.
+    """
+
+    __slots__ = ("_unheard", "watch")
+
+    def __init__(self, watch: Answering) -> None:
+        self.watch = ref(watch)
+        self._unheard: _Question | None = None
+        """The last question that the loop has not heard in time."""
+
+    def worked_until_rest(self, until_ns: int) -> bool:
+        """Wait until the loop is at rest, or the time is over; return True if it worked."""
+        watch = self.watch()
+        if watch is None or not (self._unheard is None or self._unheard.heard):
+            return False
+        question = _Question(watch)
+        if not watch.call_soon(question):
+            return False
+        try:
+            question.over.wait(max(0, until_ns - perf_counter_ns()) / 1e9)
+        finally:
+            question.over.set()
+        if not question.heard:
+            self._unheard = question
+        return question.heard > 1
+
+
+class _Question:
+    """A call's question whether a loop is at rest.
+
+    Attributes:
+        heard: Iterations of the loop that have heard it.
+        over: It is answered, or its call waits no more.
+    """
+
+    __slots__ = ("_at_ns", "_watch", "heard", "over")
+
+    def __init__(self, watch: Answering) -> None:
+        self._watch = watch
+        self._at_ns = perf_counter_ns()
+        self.heard = 0
+        self.over = Event()
+
+    def __call__(self) -> None:
+        """Answer, or ask the next iteration; in the loop's thread."""
+        self.heard += 1
+        before_ns, self._at_ns = self._at_ns, perf_counter_ns()
+        if self.over.is_set():
+            return
+        if self._at_ns - before_ns < REST_NS or not self._watch.call_soon(self):
+            self.over.set()

@@ -124,7 +124,7 @@ def begin(worker: Worker, call: Call) -> None:
         worker.call = call  # a cancel finds it here
         enter(worker, call)
     elif profile.holds and worker.permit:
-        worker.pool.shield.give_way()
+        worker.pool.shield.give_way(profile)
 
 
 def enter(worker: Worker, call: Call, permit: int = NONE, cpu_ns: int | None = None) -> None:
@@ -184,7 +184,7 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
         if asking is not None:
             _stand_in_line(worker, asking, permit)
         if profile.holds:
-            pool.shield.give_way()
+            pool.shield.give_way(profile)
         worker.nested_wall_ns += pool.roster.wall_ns() - begun
         after = blocks()
         if blocked is not None and after is not None:

@@ -103,8 +103,8 @@ class Shielding(Protocol):
         """Return True if a loop that wakes is to get a core at once; without the lock."""
         ...
 
-    def give_way(self) -> int:
-        """Let a loop that works go first; return for how many nanoseconds."""
+    def give_way(self, profile: Profile) -> None:
+        """Let a loop that works go first, before a call of the function."""
         ...
 
     def lateness_locked(self) -> float | None:

@@ -13,8 +13,10 @@ from hybridrt import AdaptiveThreadPoolExecutor, Runtime, ShieldReason
 from hybridrt.control.interval import LOWEST
 from hybridrt.executor.budget import shared
 from hybridrt.loop.watch import LoopWatch
+from hybridrt.pool import loop_first
+from hybridrt.pool.loop_first import REST_NS, LoopFirst
 
-from .support import Gate, eventually, hold
+from .support import DEADLINE, Gate, eventually, hold
 
 
 class Beats:
@@ -138,3 +140,39 @@ async def test_after_the_close_the_interval_is_the_users_own() -> None:
     async with Runtime() as runtime:
         assert await runtime.offload(sys.getswitchinterval) < before
     assert sys.getswitchinterval() == before
+
+
+async def test_another_thread_has_a_callback_run_in_the_next_iteration() -> None:
+    async with Runtime() as runtime:
+        watch, ran = watching(runtime, Beats()), asyncio.Event()
+        assert await asyncio.to_thread(watch.call_soon, ran.set)
+        await asyncio.wait_for(ran.wait(), DEADLINE)
+
+
+def test_a_loop_that_does_not_run_or_is_closed_takes_no_callback() -> None:
+    loop = asyncio.new_event_loop()
+    with AdaptiveThreadPoolExecutor() as executor:
+        watch = LoopWatch(loop, executor._pool, target=0.001, shield=True)
+        assert not watch.call_soon(pytest.fail)
+        loop.close()
+        assert not watch.call_soon(pytest.fail)
+        watch.quicken()
+
+
+@pytest.mark.race
+async def test_a_call_waits_for_as_long_as_the_loop_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop_first, "MOST_NS", int(DEADLINE * 1e9))
+    async with Runtime() as runtime:
+        watch, first, asked = watching(runtime, Beats()), LoopFirst(), threading.Event()
+        monkeypatch.setattr(watch, "call_soon", lambda callback: call_soon(callback) and not asked.set())
+        call_soon = LoopWatch.call_soon.__get__(watch)
+        first.join_locked(watch)
+        asking = asyncio.ensure_future(asyncio.to_thread(first.give_way, int(DEADLINE * 1e9)))
+        await asyncio.sleep(0)
+        assert asked.wait(DEADLINE)
+        for _ in range(5):
+            time.sleep(2 * REST_NS / 1e9)  # noqa: ASYNC251  # a loop that works
+            await asyncio.sleep(0)
+            assert not asking.done()
+        await asyncio.wait_for(asking, DEADLINE)
+        assert first.calls == 1

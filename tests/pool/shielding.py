@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 
 from hybridrt.control.interval import REST
@@ -56,6 +57,9 @@ class FakeWatch:
 
     def quicken(self) -> None:
         self.quickened += 1
+
+    def call_soon(self, callback: Callable[[], None]) -> bool:
+        return False
 
 
 class Play:

@@ -67,7 +67,7 @@ def test_a_call_that_waits_for_the_gil_keeps_its_permit(stage: Stage) -> None:
     """No CPU time, but the governor itself came late and the kernel wakes the thread to ask again."""
     first, _ = stage.push_many(2, stage.learn(Kind.LONG))
     probe = stage.probe_of(first)
-    for number in range(50):
+    for number in range(int(0.8 * PATIENCE / (5 * MS))):
         probe.ins = number
         stage.step(5 * MS, prompt=False)
     assert stage.running() == [first]
@@ -91,7 +91,7 @@ def test_where_threads_have_no_clock_a_quiet_process_means_waiting(stage: Stage)
 def test_a_call_that_is_ready_and_has_no_core_keeps_its_permit(stage: Stage) -> None:
     first, second = stage.push_many(2, stage.learn(Kind.LONG))
     stage.probe_of(first).runnable = True
-    stage.step(40 * MS, times=8)
+    stage.step(PATIENCE / 10, times=9)
     assert stage.running() == [first]
     stage.probe_of(first).runnable = None  # a platform that does not tell
     stage.step(40 * MS, times=2)

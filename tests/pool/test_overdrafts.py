@@ -53,7 +53,7 @@ def test_the_oldest_call_is_the_one_that_starts_anyway(stage: Stage) -> None:
     old = stage.push(stage.learn(Kind.LONG, "old"))
     stage.step(100 * MS)
     young = stage.push(stage.learn(Kind.LONG, "young"))
-    stage.step(10 * MS, times=45)
+    stage.step(10 * MS, times=int(PATIENCE / (10 * MS)))
     assert old in stage.running()
     assert young not in stage.running()
 
@@ -89,9 +89,9 @@ def test_calls_that_are_cancelled_at_the_head_of_a_lane_do_not_count_as_its_prog
     holder, *impatient, last = stage.push_many(12, fn)
     stage.compute(holder)
     for call in impatient:
-        stage.step(32 * MS)
+        stage.step(0.9 * PATIENCE / len(impatient))
         assert call.cancel()
-    stage.step(16 * MS, times=3)
+    stage.step(0.05 * PATIENCE, times=3)
     assert stage.running() == [holder, last]
 
 
@@ -117,7 +117,7 @@ def test_a_crowd_of_one_function_does_not_keep_the_call_of_another_behind_it(sta
     stage.step(1 * MS)
     other = stage.push(stage.learn(Kind.LONG, "other"))
     times = []
-    for _ in range(int(2.0 / (10 * MS))):
+    for _ in range(int(5.7 * PATIENCE / (10 * MS))):
         stage.compute(*stage.running())
         stage.step(10 * MS, prompt=False)
         times.append(len(stage.running()))
