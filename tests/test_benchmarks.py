@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import starts
+from benchmarks import phases, starts
 from benchmarks.__main__ import main
 from benchmarks.children.dispatch import Meter, drive
 from benchmarks.children.phases import weighted
@@ -279,3 +279,12 @@ def test_calls_that_wait_and_compute_are_timed_beside_their_loop(way: str, few: 
     timing = {"in_flight": 4, "seconds": 0.3, "warm": 0.05}
     sample = spawn(Candidate(name="phases", job="phases", arguments={**arguments, **timing}))
     assert set(sample) == {"calls", "loop", "cold", "call"}
+
+
+def test_each_promise_of_phases_is_told_for_both_of_our_pools() -> None:
+    figures = {"calls": 100.0, "loop": 4.0, "cold": 9.0, "call": 50.0, "parse": 2.5}
+    for load in phases.LOADS:
+        samples = {f"{title} under {load}": [figures] for title in (*phases.OURS, "static 16", "static 32")}
+        told = list(phases._targets(load, samples))
+        assert len(told) == 3 * len(phases.OURS)
+        assert {target.held for target in told} == {True}
