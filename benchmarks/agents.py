@@ -37,11 +37,22 @@ _BASES = {
 _GAIN, _DELAY = {"agent": 2.0}, {"agent": 1 / 20}
 _GAIN_ELSEWHERE, _DELAY_ELSEWHERE = 1.3, 1 / 10
 
+_COLUMNS = {
+    "questions": ("questions/s", 1),
+    "question_p50": ("question p50", 0),
+    "question_p99": ("question p99", 0),
+    "loop_p99": ("loop p99", 1),
+    "loop_max": ("loop max", 1),
+    "loop_cpu": ("loop CPU", 0),
+}
+"""Figures with their titles and digits."""
+
 _NOTE = """\
 {questions} questions in flight on asyncio. Times in milliseconds; the loop's delay is that of a timer of
-10 ms, weighted by time. For FastAPI a question is four requests at once, from another process, and there is
-no model. The median over {count} fresh processes of {seconds} s after {warmup} s of warm-up, then lowest and
-highest. A ratio is formed within one repetition, then summarised."""
+10 ms, weighted by time. *Loop CPU* is what the loop's thread computes itself, in percent of a core: the
+service's own work, which no pool takes from it. For FastAPI a question is four requests at once, from another
+process, and there is no model. The median over {count} fresh processes of {seconds} s after {warmup} s of
+warm-up, then lowest and highest. A ratio is formed within one repetition, then summarised."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -95,6 +106,7 @@ def _figures(taken: Sequence[Sample]) -> Figures:
         "question_p99": [sample["question"]["p99"] * 1e3 for sample in taken],
         "loop_p99": [sample["loop_p99"] * 1e3 for sample in taken],
         "loop_max": [sample["loop_max"] * 1e3 for sample in taken],
+        "loop_cpu": [sample["loop_cpu"] * 1e2 for sample in taken],
     }
 
 
@@ -116,14 +128,16 @@ def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
 
 
 def _text(found: Mapping[str, Figures], targets: Sequence[Target], note: str, head: Mapping[str, Any]) -> str:
-    columns = ("", "questions/s", "question p50", "question p99", "loop p99", "loop max")
-    digits = {"questions": 1, "question_p50": 0, "question_p99": 0, "loop_p99": 1, "loop_max": 1}
     rows = [
-        [title, *(spread(found[way][name]).text(places) for name, places in digits.items())]
+        [title, *(spread(found[way][name]).text(digits) for name, (_, digits) in _COLUMNS.items())]
         for way, title in WAYS.items()
         if way in found
     ]
-    parts = ["# Agents: questions that four tools answer", note, table(columns, rows)]
+    parts = [
+        "# Agents: questions that four tools answer",
+        note,
+        table(("", *(title for title, _ in _COLUMNS.values())), rows),
+    ]
     if targets:
         parts += ["## Promises", table(("ratio", "limit", "measured", ""), [t.row(3) for t in targets])]
     return "\n\n".join([*parts, describe(head)])

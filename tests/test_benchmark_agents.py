@@ -21,7 +21,7 @@ def test_a_candidate_runs_and_tells_what_it_did(way: str) -> None:
         pytest.skip("a package is missing")
     arguments = {**made.arguments, "pacing": PACING}
     sample = spawn(Candidate(name=way, job=made.job, arguments=arguments))
-    assert {"questions", "question", "loop_p99", "loop_max"} <= set(sample)
+    assert {"questions", "question", "loop_p99", "loop_max", "loop_cpu"} <= set(sample)
 
 
 def test_every_way_has_a_candidate() -> None:

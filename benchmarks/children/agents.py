@@ -71,11 +71,20 @@ async def _load(port: int, pacing: Mapping[str, float]) -> Mapping[str, Any]:
 async def _delays(pacing: Mapping[str, float]) -> Mapping[str, float | None]:
     """Watch the loop while the load lasts, which takes a moment to start."""
     await asyncio.sleep(pacing["warmup"])
-    pulse = Pulse()
+    pulse, begun, computed = Pulse(), time.perf_counter(), time.thread_time()
     pulse.start()
     await asyncio.sleep(pacing["seconds"])
     pulse.stop()
-    return {"loop_p99": pulse.quantile(0.99), "loop_max": pulse.quantile(1.0)}
+    return _of_the_loop(pulse, time.perf_counter() - begun, computed)
+
+
+def _of_the_loop(pulse: Pulse, took: float, computed: float) -> Mapping[str, float | None]:
+    """Return how late the loop was, and the share of a core that its thread has computed; in that thread."""
+    return {
+        "loop_p99": pulse.quantile(0.99),
+        "loop_max": pulse.quantile(1.0),
+        "loop_cpu": (time.thread_time() - computed) / took,
+    }
 
 
 async def stand(
@@ -94,11 +103,12 @@ async def stand(
     try:
         await _all_alive(standing, warmup)
         times.clear()
-        pulse, begun = Pulse(), time.perf_counter()
+        pulse, begun, computed = Pulse(), time.perf_counter(), time.thread_time()
         pulse.start()
         await _all_alive(standing, seconds)
         pulse.stop()
         took, taken = time.perf_counter() - begun, list(times)
+        of_the_loop = _of_the_loop(pulse, took, computed)
     finally:
         for task in standing:
             task.cancel()
@@ -106,8 +116,7 @@ async def stand(
     return {
         "questions": len(taken) / took,
         "question": figures(taken or [took]),
-        "loop_p99": pulse.quantile(0.99),
-        "loop_max": pulse.quantile(1.0),
+        **of_the_loop,
     }
 
 
