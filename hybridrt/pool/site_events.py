@@ -32,7 +32,7 @@ from hybridrt.pool.state import Call, Worker
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import PhaseReason, PhaseStatistics
 
-__all__ = ["SiteEvents", "arrive", "come_back", "is_ours"]
+__all__ = ["SiteEvents", "arrive", "come_back", "is_never_site"]
 
 _TOOL_IDS = (4, 3, 1, 0)
 """Those that are tried; 2 is for profilers and 5 for optimizers by name, and 0 and 1 for debuggers and
@@ -42,6 +42,8 @@ _STILL_NS = 20_000
 """CPU time up to which a thread has stood still since the governor judged it."""
 _PACKAGE = __name__.partition(".")[0] + "."
 _ISOLATES = _PACKAGE + "isolates."
+_IMPORT_SYSTEM = ("importlib._bootstrap", "_frozen_importlib")
+"""One module, before and after `importlib` was imported."""
 _IN_PYTHON = (FunctionType, MethodType)
 """Types of what has a frame of its own, and no event at its return."""
 
@@ -85,7 +87,7 @@ class SiteEvents:
         now_ns = None if probe is None else probe.cpu_ns()
         if frame is None or now_ns is None or cpu_ns is None or worker.call is not call:
             return False
-        if now_ns - cpu_ns > _STILL_NS or is_ours(frame.f_globals.get("__name__", "")):
+        if now_ns - cpu_ns > _STILL_NS or is_never_site(frame.f_globals.get("__name__", "")):
             return False
         code, offset = frame.f_code, frame.f_lasti
         del frame
@@ -259,8 +261,11 @@ def come_back(events: SiteEvents, worker: Worker) -> None:
             pass  # it goes on as before there were phases
 
 
-def is_ours(module: str) -> bool:
-    """Return True if a frame is one of this package, which waits by its own rules; isolates are waited
-    for.
+def is_never_site(module: str) -> bool:
+    """Return True if no wait in a frame of the module is a site.
+
+    This package waits by rules of its own; isolates are waited for. And a thread that has waited while
+    another imports a module comes back with a lock that the next one waits for: in line for a permit it
+    would keep it.
     """
-    return module.startswith(_PACKAGE) and not module.startswith(_ISOLATES)
+    return module in _IMPORT_SYSTEM or (module.startswith(_PACKAGE) and not module.startswith(_ISOLATES))

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from hybridrt.measure.frames import top_frames
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.roster import all_workers
-from hybridrt.pool.site_events import SiteEvents, is_ours
+from hybridrt.pool.site_events import SiteEvents, is_never_site
 from hybridrt.pool.state import Pool, Worker
 
 __all__ = ["SiteFinder"]
@@ -116,13 +116,13 @@ class SiteFinder:
 
 
 def _stand(worker: Worker, frames: dict[int, FrameType]) -> _Stand | None:
-    """Return where a worker's call stands; None if it is over, or in this package's own code."""
+    """Return where a worker's call stands; None if it is over, or where no site is."""
     call, probe = worker.call, worker.probe
     frame = frames.get(worker.thread.ident or 0)
     cpu_ns = None if probe is None else probe.cpu_ns()
     if call is None or probe is None or frame is None or cpu_ns is None:
         return None
-    if is_ours(frame.f_globals.get("__name__", "")):
+    if is_never_site(frame.f_globals.get("__name__", "")):
         return None
     ins = probe.schedule_ins()
     return _Stand(worker, call.started_ns, frame.f_code, frame.f_lasti, cpu_ns, ins)

@@ -24,7 +24,7 @@ from hybridrt.pool import phases
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.pool.phases import enter, leave
 from hybridrt.pool.rebalance import exchange_permit
-from hybridrt.pool.site_events import SiteEvents, is_ours
+from hybridrt.pool.site_events import SiteEvents, is_never_site
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind, PhaseReason
@@ -494,6 +494,14 @@ def test_a_forked_child_knows_no_sites_and_can_learn_its_own() -> None:
 
 def test_a_wait_for_an_isolate_is_a_wait_and_other_frames_of_the_package_are_not() -> None:
     for module in ("hybridrt.isolates.wire", "hybridrt.isolates.process", "json.decoder", "__main__"):
-        assert not is_ours(module)
+        assert not is_never_site(module)
     for module in ("hybridrt.pool.worker", "hybridrt.executor.future", "hybridrt.offloaded"):
-        assert is_ours(module)
+        assert is_never_site(module)
+
+
+def test_a_wait_for_a_module_that_another_thread_imports_is_no_site() -> None:
+    """Its waiters hand a lock on: each would keep the next one while it stands in line for a permit."""
+    import_system = sys.modules["_frozen_importlib"]
+    assert is_never_site(import_system._ModuleLock.acquire.__globals__["__name__"])
+    assert is_never_site("_frozen_importlib")
+    assert not is_never_site("importlib.metadata")
