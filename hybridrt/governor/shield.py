@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 from weakref import WeakSet
 
@@ -33,7 +33,7 @@ from hybridrt.control.interval import Grip, Seen, decide, grasp
 from hybridrt.governor.permanent_generation import PermanentGeneration
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import without_convoy
-from hybridrt.pool.loop_first import LoopFirst
+from hybridrt.pool.loop_first import Answering, LoopFirst
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.priority import ISOLATE, THREAD, lower
 from hybridrt.pool.state import Pool, SharedBudget
@@ -78,7 +78,7 @@ class SystemSwitch:
         sys.setswitchinterval(seconds + 0.5e-6)
 
 
-class Watch(Protocol):
+class Watch(Answering, Protocol):
     """A loop that is measured."""
 
     @property
@@ -101,10 +101,6 @@ class Watch(Protocol):
 
     def quicken(self) -> None:
         """Measure closely from now on; from any thread."""
-        ...
-
-    def call_soon(self, callback: Callable[[], None]) -> bool:
-        """Have a callback run in the loop's next iteration; return False if the loop does not run."""
         ...
 
 
