@@ -120,7 +120,7 @@ def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Tar
         late = _each(samples[name], "loop")
         if "json" in load:
             over = ratios(late, _each(samples[name], "parse"))
-            yield Target(claim=f"loop p99 over p99 of the C call alone, {name}", figure=over, limit=C_CALLS)
+            yield Target(claim=f"loop p99 over that of the C call's CPU, {name}", figure=over, limit=C_CALLS)
         else:
             yield Target(claim=f"loop p99 in ms, {name}", figure=spread(late), limit=LATE_MS)
         if best is not None:

@@ -71,20 +71,16 @@ async def _load(port: int, pacing: Mapping[str, float]) -> Mapping[str, Any]:
 async def _delays(pacing: Mapping[str, float]) -> Mapping[str, float | None]:
     """Watch the loop while the load lasts, which takes a moment to start."""
     await asyncio.sleep(pacing["warmup"])
-    pulse, begun, computed = Pulse(), time.perf_counter(), time.thread_time()
+    pulse = Pulse()
     pulse.start()
     await asyncio.sleep(pacing["seconds"])
     pulse.stop()
-    return _of_the_loop(pulse, time.perf_counter() - begun, computed)
+    return _of_the_loop(pulse)
 
 
-def _of_the_loop(pulse: Pulse, took: float, computed: float) -> Mapping[str, float | None]:
-    """Return how late the loop was, and the share of a core that its thread has computed; in that thread."""
-    return {
-        "loop_p99": pulse.quantile(0.99),
-        "loop_max": pulse.quantile(1.0),
-        "loop_cpu": (time.thread_time() - computed) / took,
-    }
+def _of_the_loop(pulse: Pulse) -> Mapping[str, float | None]:
+    """Return how late the loop was, and the share of a core that its thread has computed."""
+    return {"loop_p99": pulse.quantile(0.99), "loop_max": pulse.quantile(1.0), "loop_cpu": pulse.cpu}
 
 
 async def stand(
@@ -103,12 +99,11 @@ async def stand(
     try:
         await _all_alive(standing, warmup)
         times.clear()
-        pulse, begun, computed = Pulse(), time.perf_counter(), time.thread_time()
+        pulse, begun = Pulse(), time.perf_counter()
         pulse.start()
         await _all_alive(standing, seconds)
         pulse.stop()
         took, taken = time.perf_counter() - begun, list(times)
-        of_the_loop = _of_the_loop(pulse, took, computed)
     finally:
         for task in standing:
             task.cancel()
@@ -116,7 +111,7 @@ async def stand(
     return {
         "questions": len(taken) / took,
         "question": figures(taken or [took]),
-        **of_the_loop,
+        **_of_the_loop(pulse),
     }
 
 

@@ -15,20 +15,30 @@ _PERIOD = 0.010
 
 
 class Pulse:
-    """Beats on the running loop from `start` to `stop`, and counts threads on the way."""
+    """Beats on the running loop from `start` to `stop`, and counts threads on the way.
+
+    Attributes:
+        threads: The most that there were.
+        cpu: Share of a core that the loop's thread has computed from start to stop.
+    """
 
     def __init__(self) -> None:
         self._beats: list[tuple[float, float]] = []
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
+        self._begun = (0.0, 0.0)
         self.threads = 0
+        self.cpu = 0.0
 
     def start(self) -> None:
         """Begin to beat."""
+        self._begun = (time.perf_counter(), time.thread_time())
         self._arm()
 
     def stop(self) -> None:
         """Beat no more."""
+        begun, computed = self._begun
+        self.cpu = (time.thread_time() - computed) / (time.perf_counter() - begun)
         if self._timer is not None:
             self._timer.cancel()
 

@@ -104,8 +104,8 @@ class _Loop:
 
     def worked_until_rest(self, until_ns: int) -> bool:
         """Wait until the loop is at rest, or the time is over; return True if it worked."""
-        watch = self.watch()
-        if watch is None or not (self._unheard is None or self._unheard.heard):
+        watch, unheard = self.watch(), self._unheard
+        if watch is None or (unheard is not None and not unheard.heard):
             return False
         question = _Question(watch)
         if not watch.call_soon(question):
