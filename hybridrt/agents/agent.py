@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from openai import AsyncOpenAI
+from openai import APIConnectionError, AsyncOpenAI
 
 from hybridrt.agents.calling import call_tools
 from hybridrt.agents.connecting import Connection
@@ -226,7 +226,7 @@ class Agent:
                 return
             except ModelError as error:
                 failures += 1
-                if error.status is not None or reply.text or failures > self._retries.times:
+                if reply.text or failures > self._retries.times or _client_has_tried(error, reply):
                     raise
                 reply.clear()
             await asyncio.sleep(self._retries.wait(failures, random.random()))
@@ -309,3 +309,9 @@ def _done(run: _Run, reply: Reply, reason: Reason, turns: int) -> Done:
         tool_calls=run.tool_calls,
         messages=said,
     )
+
+
+def _client_has_tried(error: ModelError, reply: Reply) -> bool:
+    """Return True if the client itself has asked as often as it may: no answer came, or one with an error."""
+    unanswered = not reply.opened and isinstance(error.__cause__, APIConnectionError)
+    return unanswered or error.status is not None

@@ -47,6 +47,7 @@ class Reply:
         finish_reason: Why it ended; None as long as it has not.
         usage: What the endpoint counted, or None.
         pieces: Pieces of text and of calls, each at least a token.
+        opened: The endpoint has begun to answer.
     """
 
     text: str = ""
@@ -54,6 +55,7 @@ class Reply:
     finish_reason: str | None = None
     usage: Json | None = None
     pieces: int = 0
+    opened: bool = False
     _numbered: dict[int, RequestedCall] = field(default_factory=dict)
 
     def add(self, chunk: Json) -> str:
@@ -92,7 +94,7 @@ class Reply:
 
     def clear(self) -> None:
         """Forget what has come: it is asked for again."""
-        self.text, self.finish_reason, self.usage, self.pieces = "", None, None, 0
+        self.text, self.finish_reason, self.usage, self.pieces, self.opened = "", None, None, 0, False
         self.calls.clear()
         self._numbered.clear()
 
@@ -139,6 +141,7 @@ async def _texts(
     try:
         async with asyncio.timeout(_patience(reply, stall_timeout)):
             stream = await open_chunks(client, request)
+        reply.opened = True
         async with stream:
             while True:
                 async with asyncio.timeout(_patience(reply, stall_timeout)):

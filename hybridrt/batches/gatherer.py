@@ -28,6 +28,7 @@ class Item(asyncio.Future[Any]):
     Attributes:
         value: What the call was made with.
         at: When, by the loop's time.
+        context: A copy of the caller's.
         batch: The task of its batch, once that has been handed over.
     """
 
@@ -36,6 +37,7 @@ class Item(asyncio.Future[Any]):
         self._name = name
         self.value = value
         self.at = loop.time()
+        self.context = copy_context()
         self.batch: Batch | None = None
 
     def expire(self, timeout: float, limit: str = "timeout") -> None:
@@ -144,8 +146,9 @@ class Gatherer:
                 item.batch = batch
                 batch.items.append(item)
         if batch.items:
-            # A batch belongs to several callers: the deadline of the first must not end it for all.
-            context = copy_context()
+            # Not this turn's context, which may be that of the batch before. A batch belongs to several
+            # callers: the deadline of the first must not end it for all.
+            context = batch.items[0].context
             context.run(current_scope.set, None)
             self._running.add(batch)
             batch.task = self._loop.create_task(

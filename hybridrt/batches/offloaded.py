@@ -35,7 +35,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
 
     An error of the function, or a result of another length, fails all calls of its batch. A call that is
     cancelled or times out is dropped; when all of a batch are, it is cancelled like any call. A batch runs
-    in a copy of the context of the call that it started with.
+    in a copy of the context of its first call.
     """
 
     def __init__(

@@ -93,6 +93,25 @@ async def test_an_endpoint_that_refuses_is_not_asked_again(code: int) -> None:
     assert len(server.requests) == 1
 
 
+async def test_an_endpoint_that_does_not_answer_is_asked_again_by_the_client_alone(
+    no_waits: list[float],
+) -> None:
+    asked = 0
+
+    def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Agent(f"http://127.0.0.1:{port}", "m", retries=1) as agent:
+        with pytest.raises(ModelError) as caught:
+            await agent.run("Why?")
+    assert caught.value.status is None
+    assert (asked, no_waits) == (2, [])
+
+
 BREAKS: dict[str, list[Any]] = {
     "reset": [CUT],
     "ends before its end": [END],

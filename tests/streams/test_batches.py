@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from hybridrt.testing import InlineRuntime
 from ..isolates import far
 from ..loop.support import Gate, Timers, eventually, hold, queued, sole_worker, turns
 from .support import POINTS, nothing_runs
+
+CALLER = ContextVar("CALLER", default=0)
 
 
 class Doubler:
@@ -80,6 +83,30 @@ async def test_what_gathers_while_a_batch_runs_goes_next() -> None:
         gate.release()
         assert await asyncio.gather(first, *rest) == [0, 2, 4, 6, 8, 10]
     assert held.batches == [[0], [1, 2, 3, 4, 5]]
+
+
+async def test_a_batch_has_the_context_of_its_first_call_also_after_another_batch() -> None:
+    async with Runtime(), Gate() as gate:
+        seen = []
+
+        def see(numbers: list[int]) -> list[int]:
+            gate(numbers)
+            seen.append(CALLER.get())
+            return numbers
+
+        number = offload(see, batch=2)
+
+        async def call(caller: int) -> int:
+            CALLER.set(caller)
+            return await number(caller)
+
+        first = asyncio.ensure_future(call(1))
+        await gate.entered()
+        rest = [asyncio.ensure_future(call(caller)) for caller in (2, 3, 4)]
+        await turns()
+        gate.release()
+        assert await asyncio.gather(first, *rest) == [1, 2, 3, 4]
+    assert seen == [1, 2, 4]
 
 
 async def test_limit_is_the_number_of_batches_at_once() -> None:
