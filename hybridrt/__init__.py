@@ -34,8 +34,8 @@ On the loop (`where="inline"`, or short and pure)
     exactly a built-in type tell their size: lengths count exactly, numbers by their power of two; what lies
     inside a container is not looked at. A call that
     takes twice as long as it may, or one of many that take longer, is counted (`overruns`), and the next
-    ones, 8 and then twice as many each time, go to a thread. Neither hooks nor the executor's counts see
-    these calls; the statistics of the function do. Twice: never.
+    ones, 8 and then twice as many each time, go to a thread. The executor's counts do not see these calls;
+    hooks and the statistics of the function do. Twice: never.
 In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the way)
     Thread: the function runs in another interpreter; its modules are imported there, once, after
     `Runtime(isolate_initializer=)`, whose failure is an `IsolateInitializerError`; standard input is

@@ -105,8 +105,6 @@ class Runtime:
             levels that were set here when the isolate started. Off too with `HYBRIDRT_ISOLATE_LOGGING=0` in
             the environment.
         hooks: What to tell about calls and threads.
-        measure: Whether calls are measured, without which nothing is governed but the switch
-            interval; see `AdaptiveThreadPoolExecutor`.
         measure: Whether calls are measured, without which nothing is governed but the switch interval and
             anyio's threads; see `AdaptiveThreadPoolExecutor`.
         phases: Whether calls that wait and compute by turns hold a permit in each phase; see there.

@@ -177,7 +177,7 @@ class RunningCall:
         age: Seconds since it started.
         cpu: CPU seconds so far; None where threads have no readable CPU clock.
         abandoned: True when its caller no longer waits for the result.
-        thread: Name of its thread; "event loop" of a call in an isolate that no thread waits for.
+        thread: Name of its thread.
     """
 
     name: str

@@ -107,9 +107,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         idle_timeout: Seconds a thread waits for a call before it leaves; `math.inf` for ever.
         hooks: What to tell about calls and threads.
         measure: Whether calls are measured. False leaves nothing to be governed by: calls start in the order
-            of submission, those that compute like any other, no class is learned, and none goes to an
-            isolate over the loop. The same for all with `HYBRIDRT_MEASURE=0` in the environment when the
-            executor is made.
+            of submission, those that compute like any other, and no class is learned. The same for all with
+            `HYBRIDRT_MEASURE=0` in the environment when the executor is made.
         phases: Whether calls that wait and compute by turns hold a permit in each phase, where waits can be
             seen: it takes a tool id of `sys.monitoring`, on CPython 3.11 a profile function in workers. Off
             too with `HYBRIDRT_PHASES=0` in the environment when the executor is made.
