@@ -51,7 +51,8 @@ class DeadlineScope:
         self._ends_at = time.monotonic() + seconds
         self._bounded: set[Bounded] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._owner: asyncio.Timeout | None = None
+        self._blocks: dict[asyncio.Timeout, asyncio.Task[object] | None] = {}
+        """The blocks that it cancels, one for each task, with their tasks."""
         self._expired = seconds == 0
 
     def remaining(self) -> float:
@@ -74,8 +75,7 @@ class DeadlineScope:
 
     def _discard(self, bounded: Bounded) -> None:
         self._bounded.discard(bounded)
-        if self._owner is None and not self._bounded:
-            self._disarm()
+        self._rest()
 
     def check(self, name: str) -> None:
         """Refuse a call that is made after the deadline.
@@ -88,14 +88,23 @@ class DeadlineScope:
                 f"{name} was called after the deadline of {self.seconds} s, and never runs", started=False
             )
 
-    def _enter(self, owner: asyncio.Timeout) -> None:
-        self._owner = owner
+    def _enter(self, block: asyncio.Timeout) -> None:
+        """Cancel a block of this loop at the deadline, unless its task is within a block already."""
+        task = asyncio.current_task()
+        if task in self._blocks.values():
+            return
+        self._blocks[block] = task
+        if self._timer is not None and self._expired:
+            block.reschedule(self._loop.time())
         self._arm()
 
-    def _leave(self) -> None:
-        """The block is left; calls of tasks that it has started stay bounded."""
-        self._owner = None
-        if not self._bounded:
+    def _leave(self, block: asyncio.Timeout) -> None:
+        """A block is left; calls of tasks that it has started stay bounded."""
+        self._blocks.pop(block, None)
+        self._rest()
+
+    def _rest(self) -> None:
+        if not self._blocks and not self._bounded:
             self._disarm()
 
     def _arm(self) -> None:
@@ -108,13 +117,14 @@ class DeadlineScope:
             timer.cancel()
 
     def _expire(self) -> None:
-        """The time is up: cancel the block, and then end the calls, in the same turn of the loop.
+        """The time is up: cancel the blocks, and then end the calls, in the same turn of the loop.
 
         In this order a task of the block hears of its cancelling, whatever it awaits.
         """
         self._expired = True
-        if self._owner is not None:
-            self._owner.reschedule(self._loop.time())
+        for block in self._blocks:
+            if not block.expired():
+                block.reschedule(self._loop.time())
         self._loop.call_soon(self._end_bounded)
 
     def _end_bounded(self) -> None:
@@ -178,14 +188,14 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
             raise RuntimeError("a deadline serves one block, and this one has been used; make a new one")
         scopes.ever_used = True
         outer, loop = current_scope.get(), asyncio.get_running_loop()
-        scope = DeadlineScope(loop, self._seconds)
+        scope, timeout = DeadlineScope(loop, self._seconds), asyncio.timeout(None)
         if outer is not None and outer._ends_at <= scope._ends_at:
-            # The outer one ends the calls of this block, too, and cancels its own.
-            scope = outer
-        timeout = asyncio.timeout(None)
+            scope = outer  # it ends the calls of this block, too
+            if outer._loop is not loop and outer._ends_at != float("inf"):
+                timeout = asyncio.timeout(outer.remaining())
         await timeout.__aenter__()
         self._scope, self._timeout = scope, timeout
-        if scope is not outer:
+        if scope._loop is loop:
             scope._enter(timeout)
         self._token = current_scope.set(scope)
         return scope
@@ -197,8 +207,8 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
         assert scope is not None
         assert timeout is not None
         assert token is not None
-        if scope._owner is timeout:
-            scope._leave()
+        if scope._loop is asyncio.get_running_loop():
+            scope._leave(timeout)
         current_scope.reset(token)
         try:
             await timeout.__aexit__(kind, error, trace)
@@ -208,11 +218,15 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
             raise self._over() from error
 
     def _over(self) -> TimeoutError:
-        return TimeoutError(f"the deadline of {self._seconds} s is over")
+        assert self._scope is not None
+        return TimeoutError(f"the deadline of {self._scope.seconds} s is over")
 
 
 def _is_late(error: BaseException) -> bool:
-    """Return True if an error says nothing but that time was up, in one task or in several."""
+    """Return True if an error says nothing but that time was up, in one task or in several.
+
+    A `CancelledError` that `asyncio.timeout` lets through is no such error: the task was cancelled, too.
+    """
     if isinstance(error, BaseExceptionGroup):
         return all(map(_is_late, error.exceptions))
-    return isinstance(error, (TimeoutError, asyncio.CancelledError))
+    return isinstance(error, TimeoutError)

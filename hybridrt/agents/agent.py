@@ -151,6 +151,8 @@ class Agent:
         Raises:
             ModelError: The endpoint refused, failed or broke off, also when tried again.
             AgentTimeoutError: `timeout` is over.
+            TypeError: The question is neither a text nor messages.
+            ValueError: It has no message.
         """
         done: Done | None = None
         async with aclosing(self.stream(question)) as events:
@@ -172,6 +174,8 @@ class Agent:
         Raises:
             ModelError: The endpoint refused, failed or broke off, also when tried again.
             AgentTimeoutError: `timeout` is over.
+            TypeError: The question is neither a text nor messages.
+            ValueError: It has no message.
         """
         loop = asyncio.get_running_loop()
         run = _Run(_messages(question), None if self.timeout is None else loop.time() + self.timeout)
@@ -295,7 +299,15 @@ def _checked(parameters: Mapping[str, Any] | None) -> Json:
 def _messages(question: str | Sequence[Mapping[str, Any]]) -> list[Json]:
     if isinstance(question, str):
         return [{"role": "user", "content": question}]
-    return [dict(message) for message in question]
+    messages: Any = question
+    if not isinstance(messages, Sequence) or not all(isinstance(message, Mapping) for message in messages):
+        raise TypeError(
+            "expected a text or a list of messages, as {'role': 'user', 'content': '...'}, "
+            f"got {question!r:.200}"
+        )
+    if not messages:
+        raise ValueError("expected a question, got an empty list of messages; the last one is the user's")
+    return [dict(message) for message in messages]
 
 
 def _done(run: _Run, reply: Reply, reason: Reason, turns: int) -> Done:

@@ -100,7 +100,8 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else to_json(value, fallback=str).decode()
+    text = value if isinstance(value, str) else to_json(value, fallback=str).decode()
+    return text.encode(errors="replace").decode()  # half a surrogate pair is no JSON
 
 
 def _error(message: str) -> str:

@@ -23,7 +23,7 @@ _OPTIONS = {
 _PACKAGE = Path(openai.__file__).parent
 
 
-async def open_chunks(client: AsyncOpenAI, request: Json) -> AsyncStream[Any]:
+async def open_chunks(client: AsyncOpenAI, request: Json, stall_timeout: float | None) -> AsyncStream[Any]:
     """Ask for a streamed completion and return its chunks.
 
     `chat.completions.create` tries every message against every kind that there is, and makes objects of each
@@ -33,11 +33,14 @@ async def open_chunks(client: AsyncOpenAI, request: Json) -> AsyncStream[Any]:
     Args:
         client: Where the model is.
         request: What `create` takes, without the arguments for streaming.
+        stall_timeout: Seconds without an answer after which the client tries again, if it may; None: as the
+            client says. Not for all of its tries, between which it waits as `Retry-After` says.
 
     Raises:
         openai.OpenAIError: The endpoint refused or failed.
     """
-    body = {**request, "stream": True, "stream_options": {"include_usage": True}}
+    bound = {} if stall_timeout is None else {"timeout": _timeout(client, stall_timeout)}
+    body = {**bound, **request, "stream": True, "stream_options": {"include_usage": True}}
     create: Any = client.chat.completions.create
     if _is_replaced(create):
         stream: AsyncStream[Any] = await create(**body)
@@ -52,6 +55,13 @@ async def open_chunks(client: AsyncOpenAI, request: Json) -> AsyncStream[Any]:
         stream=True,
         stream_cls=AsyncStream[object],
     )
+
+
+def _timeout(client: AsyncOpenAI, stall_timeout: float) -> openai.Timeout:
+    """Return the timeout of a client, with less patience while nothing comes."""
+    own = openai.Timeout(client.timeout)
+    read = stall_timeout if own.read is None else min(own.read, stall_timeout)
+    return openai.Timeout(connect=own.connect, read=read, write=own.write, pool=own.pool)
 
 
 def _is_replaced(create: Any) -> bool:

@@ -6,6 +6,7 @@ step by step, because its thread is the loop's and others use it between two ste
 
 from __future__ import annotations
 
+import asyncio
 import time
 import types
 from collections.abc import Callable, Coroutine, Generator
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar
 
+from hybridrt.errors import OffloadTimeoutError
 from hybridrt.loop.call import LoopCall
 from hybridrt.offload import Offloaded
 
@@ -106,15 +108,18 @@ async def measure_offloaded(
     """Call a watched function and note what the call took."""
     tries: list[_Times] = []
     token = _tries.set(tries)
-    wall, cpu = time.perf_counter_ns(), time.thread_time_ns()
+    wall, cpu, ran = time.perf_counter_ns(), time.thread_time_ns(), True
     try:
         return await fn(**arguments)
+    except (asyncio.CancelledError, OffloadTimeoutError):
+        ran = False  # if it was to run on the loop: it has waited for its turn
+        raise
     finally:
         _tries.reset(token)
         now = time.perf_counter_ns()
         if tries:
             _read(measure, tries.pop(), now)
-        else:  # it never left the loop's thread
+        elif ran:  # on the loop
             measure.place, measure.queue_wait = "inline", 0.0
             measure.wall, measure.cpu = (now - wall) / 1e9, (time.thread_time_ns() - cpu) / 1e9
 

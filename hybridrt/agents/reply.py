@@ -139,8 +139,7 @@ async def _texts(
     client: AsyncOpenAI, request: Json, reply: Reply, stall_timeout: float | None
 ) -> AsyncGenerator[str, None]:
     try:
-        async with asyncio.timeout(_patience(reply, stall_timeout)):
-            stream = await open_chunks(client, request)
+        stream = await open_chunks(client, request, _patience(reply, stall_timeout))
         reply.opened = True
         async with stream:
             while True:
@@ -178,7 +177,7 @@ def _told(client: AsyncOpenAI, request: Json, got: str) -> str:
 
 
 def _cause(error: Exception, stall_timeout: float | None) -> str:
-    if isinstance(error, TimeoutError):
+    if isinstance(error, (TimeoutError, openai.APITimeoutError)):
         return f"nothing for {stall_timeout} s"
     if isinstance(error, json.JSONDecodeError):
         return f"a stream that is no JSON ({error})"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import re
 import typing
 from collections.abc import Callable, Mapping
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NotRequired, Required
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
+from pydantic.errors import PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import PydanticSerializationError, SchemaError, to_jsonable_python
 from typing_extensions import TypedDict
 
 __all__ = ["Arguments", "ArgumentsError", "Docstring", "describe", "plain_function", "read_docstring"]
@@ -68,6 +69,9 @@ def _entries(lines: list[str]) -> typing.Iterator[tuple[str, str]]:
         if not inside or not line.strip():
             continue
         depth = depth or indent
+        if indent < depth:  # text after the section
+            inside = False
+            continue
         if indent == depth and (entry := _ENTRY.match(line.strip())):
             if name:
                 yield name, " ".join(words).strip()
@@ -128,7 +132,10 @@ def describe(fn: Callable[..., Any], name: str, docstring: Docstring) -> Argumen
     defaults: Json = {}
     for parameter in _signature(fn, name).parameters.values():
         _check_parameter(parameter, hints, name)
-        hint = _annotated(hints[parameter.name], docstring.parameters.get(parameter.name))
+        hint = hints[parameter.name]
+        if parameter.default is None and not _takes_none(hint):
+            hint = hint | None
+        hint = _annotated(hint, docstring.parameters.get(parameter.name))
         if parameter.default is _ANY:
             fields[parameter.name] = Required[hint]
         else:
@@ -139,12 +146,17 @@ def describe(fn: Callable[..., Any], name: str, docstring: Docstring) -> Argumen
     try:
         adapter = TypeAdapter(shape)
         schema = _without_titles(adapter.json_schema())
-    except PydanticUserError as error:
+    except (PydanticUserError, PydanticUndefinedAnnotation, SchemaError) as error:
         reason = str(error).split("\n", 1)[0]
         raise TypeError(
             f"expected a tool whose parameters JSON can carry, got {name}: {reason}; use str, int, float, "
             "bool, list, dict, an Enum, a dataclass or a pydantic model"
         ) from error
+    if unknown := fields.keys() - schema.get("properties", {}).keys():
+        raise TypeError(
+            f"expected parameters of {name} under their own names, got an alias for "
+            f"{', '.join(sorted(unknown))}; leave the alias out, or rename the parameter"
+        )
     _add_defaults(schema, defaults)
     return Arguments(schema, adapter)
 
@@ -200,6 +212,11 @@ def _check_parameter(parameter: inspect.Parameter, hints: Mapping[str, Any], nam
         )
 
 
+def _takes_none(hint: Any) -> bool:
+    bare = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    return bare in (Any, object, type(None)) or type(None) in typing.get_args(bare)
+
+
 def _annotated(hint: Any, description: str | None) -> Any:
     """Return the hint with what the docstring says; a description of the hint's own goes first."""
     if not description:
@@ -213,9 +230,11 @@ def _annotated(hint: Any, description: str | None) -> Any:
 def _add_defaults(schema: Json, defaults: Json) -> None:
     for name, default in defaults.items():
         try:
-            schema["properties"][name].setdefault("default", to_jsonable_python(default))
+            value = to_jsonable_python(default)
+            json.dumps(value, allow_nan=False)
         except (PydanticSerializationError, ValueError):
             continue  # the function knows it; the model need not
+        schema["properties"][name].setdefault("default", value)
 
 
 def _without_titles(schema: Any, *, names: bool = False) -> Any:

@@ -10,14 +10,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, ParamSpec, TypeVar, overload
-from weakref import WeakKeyDictionary
 
 from hybridrt.agents.measured import Measure, WatchedFunction, measure_coroutine, measure_offloaded
 from hybridrt.agents.retrying import Retries
 from hybridrt.agents.schema import describe, plain_function, read_docstring
 from hybridrt.arguments import check_count, check_flag, check_seconds
+from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import mark_as_coroutine_function
 from hybridrt.errors import OffloadTimeoutError
+from hybridrt.loop.completions import forget_closed
 from hybridrt.offload import Offloaded, offload
 from hybridrt.values import Where
 
@@ -153,6 +154,11 @@ def _caller(fn: Any, name: str, settings: _Settings) -> _Call:
             raise TypeError(
                 f"expected a tool that returns one value, got the generator function {name}; return a list"
             )
+    if isinstance(fn, Batched):
+        raise TypeError(
+            f"expected a tool that takes the arguments of one call, got {name}, which takes a list of them "
+            "(batch=); call it from a coroutine function, and make that one the tool"
+        )
     if not isinstance(fn, Offloaded) and _is_coroutine_function(fn):
         return _coroutine_caller(fn, name, settings)
     offloaded: Offloaded[..., Any] = fn if isinstance(fn, Offloaded) else offload(fn)
@@ -166,7 +172,8 @@ def _is_coroutine_function(fn: Any) -> bool:
 
 
 async def _call_offloaded(fn: WatchedFunction[..., Any], measure: Measure, kwargs: dict[str, Any]) -> Any:
-    return await measure_offloaded(measure, fn, kwargs)
+    value = await measure_offloaded(measure, fn, kwargs)
+    return await value if inspect.isawaitable(value) else value
 
 
 def _coroutine_caller(fn: Callable[..., Any], name: str, settings: _Settings) -> _Call:
@@ -202,7 +209,7 @@ class _Slots:
 
     def __init__(self, limit: int | None) -> None:
         self._limit = limit
-        self._of: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._of: dict[asyncio.AbstractEventLoop, asyncio.Semaphore] = {}
 
     def of(self, loop: asyncio.AbstractEventLoop) -> asyncio.Semaphore:
         """Return what a call on the loop goes through; without a limit, one that is always free."""
@@ -210,6 +217,7 @@ class _Slots:
             return asyncio.Semaphore(1)
         slots = self._of.get(loop)
         if slots is None:
+            forget_closed(self._of)
             slots = self._of[loop] = asyncio.Semaphore(self._limit)
         return slots
 

@@ -301,7 +301,8 @@ class _Finder(MetaPathFinder):
         if fullname != BACKEND:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            find_spec = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = None if find_spec is None else find_spec(fullname, path, target)
             if spec is not None:
                 _hook_after(spec.loader)
                 return spec

@@ -28,7 +28,9 @@ async def runtime_of_loop(options: Mapping[str, Any]) -> AsyncIterator[Runtime]:
     try:
         found = Runtime.current()
     except RuntimeClosedError:
-        async with Runtime(**options) as runtime:
-            yield runtime
-    else:
+        found = None
+    if found is not None:
         yield found
+        return
+    async with Runtime(**options) as runtime:
+        yield runtime

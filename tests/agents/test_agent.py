@@ -421,3 +421,28 @@ def test_an_agent_that_cannot_work_is_refused_when_it_is_made(
     usual: dict[str, Any] = {"client": "http://127.0.0.1:9/v1", "model": "x"}
     with pytest.raises(error, match=told):
         Agent(**usual | options)
+
+
+@pytest.mark.parametrize(
+    ("question", "error", "told"),
+    [
+        (None, TypeError, "expected a text or a list of messages"),
+        ({"role": "user", "content": "Why?"}, TypeError, "expected a text or a list of messages"),
+        (["Why?"], TypeError, r"got \['Why\?'\]"),
+        ([], ValueError, "got an empty list of messages"),
+    ],
+)
+async def test_what_is_no_question_is_refused(question: Any, error: type[Exception], told: str) -> None:
+    async with Agent("http://127.0.0.1:9/v1", "x") as agent:
+        with pytest.raises(error, match=told):
+            await agent.run(question)
+
+
+async def test_half_a_surrogate_pair_reaches_the_model_as_a_question_mark() -> None:
+    async def broken() -> str:
+        return "a\udcffb"
+
+    server = ModelServer([call("broken", "{}"), end("tool_calls")], [text("Well."), end()])
+    async with server.agent(broken) as agent:
+        assert (await agent.run("Why?")).text == "Well."
+    assert server.tool_messages()[0]["content"] == "a?b"

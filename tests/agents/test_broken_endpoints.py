@@ -6,9 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from openai import AsyncOpenAI
 
 from hybridrt import Agent, tool
 from hybridrt.agents import AgentTimeoutError, Event, ModelError, Text
+from hybridrt.agents.chunks import _timeout
 from hybridrt.agents.reply import Reply
 from tests.agents.server import (
     CUT,
@@ -91,6 +93,20 @@ async def test_an_endpoint_that_refuses_is_not_asked_again(code: int) -> None:
             await agent.run("Why?")
     assert caught.value.status == code
     assert len(server.requests) == 1
+
+
+async def test_the_wait_that_an_endpoint_asks_for_is_no_stall(no_waits: list[float]) -> None:
+    server = ModelServer(Status(429, {"retry-after-ms": "1200"}), ANSWER)
+    async with server.agent(stall_timeout=1.0) as agent:
+        assert (await agent.run("Why?")).text == "Because."
+    assert no_waits == []
+
+
+@pytest.mark.parametrize(("own", "read"), [(3.0, 3.0), (600.0, 5.0), (None, 5.0)])
+async def test_a_client_that_is_less_patient_than_the_agent_stays_so(own: float | None, read: float) -> None:
+    async with AsyncOpenAI(api_key="x", timeout=own) as client:
+        found = _timeout(client, 5.0)
+    assert (found.connect, found.read) == (own, read)
 
 
 async def test_an_endpoint_that_does_not_answer_is_asked_again_by_the_client_alone(

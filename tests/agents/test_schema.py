@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
@@ -141,6 +142,14 @@ def defaults_to_a_field(count: int = Field(3, ge=1)) -> int:
     return count
 
 
+def under_an_alias(count: Annotated[int, Field(alias="n")] = 3) -> int:
+    return count
+
+
+def looks_ahead(text: Annotated[str, Field(pattern="(?=x)y")]) -> str:
+    return text
+
+
 def generates(count: int) -> Iterator[int]:
     yield count
 
@@ -169,6 +178,8 @@ class Shop:
         (takes_an_object, "hints of takes_an_object that can be evaluated, got NameError"),
         (takes_anything, "whose parameters JSON can carry, got takes_anything"),
         (defaults_to_a_field, r"a plain default of 'count' .* write `Annotated\[int, Field"),
+        (under_an_alias, "under their own names, got an alias for count; leave the alias out"),
+        (looks_ahead, "whose parameters JSON can carry, got looks_ahead"),
         (generates, "returns one value, got the generator function generates"),
         (generates_slowly, "returns one value, got the generator function generates_slowly"),
         (lambda: 1, "expected a tool's name of 1 to 64 letters.*got '<lambda>'"),
@@ -180,6 +191,35 @@ class Shop:
 def test_what_no_schema_describes_is_refused_at_decoration(fn: Any, told: str) -> None:
     with pytest.raises(TypeError, match=told):
         tool(fn)
+
+
+def test_a_batched_function_is_no_tool() -> None:
+    def lengths(texts: list[str]) -> list[int]:
+        return [*map(len, texts)]
+
+    with pytest.raises(TypeError, match=r"got lengths, which takes a list of them \(batch=\)"):
+        tool(offload(lengths, batch=2))
+
+
+async def test_a_default_that_json_cannot_carry_is_the_functions_own() -> None:
+    def wait(seconds: float = math.inf, start: float = math.nan) -> bool:
+        return seconds == math.inf
+
+    made = tool(wait)
+    assert [*made.parameters["properties"]["seconds"]] == ["type"]
+    assert await made.invoke("{}") is True
+
+
+async def test_a_default_of_none_may_be_given_too() -> None:
+    def count(most: int = None, text: str | None = None, other: Any = None) -> bool:  # type: ignore[assignment]  # noqa: RUF013
+        return most is None
+
+    made = tool(count)
+    assert made.parameters["properties"]["most"]["anyOf"] == [{"type": "integer"}, {"type": "null"}]
+    assert made.parameters["properties"]["other"] == {"default": None}
+    assert await made.invoke('{"most": null}') is True
+    with pytest.raises(ArgumentsError):
+        await made.invoke('{"most": "many"}')
 
 
 async def test_a_bound_method_and_a_partial_are_tools() -> None:
@@ -207,6 +247,7 @@ def test_an_offloaded_function_is_described_like_the_function() -> None:
             "Text.",
             {"a": "One two: three.", "b": "B."},
         ),
+        ("Text.\n\n  Args:\n      a: The a.\n\n  More.\n", "Text.", {"a": "The a."}),
         ("Args: in the middle of a text.", "Args: in the middle of a text.", {}),
     ],
 )

@@ -7,13 +7,14 @@ import inspect
 import os
 import sys
 import threading
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from hybridrt import OffloadTimeoutError, Runtime, offload, tool
 from hybridrt.agents import Tool
-from hybridrt.agents.measured import Measure
+from hybridrt.agents.measured import Measure, measure_offloaded
 from hybridrt.agents.retrying import WAIT_MAX, Retries
 from hybridrt.agents.tools import as_tool
 from tests.agents.examples import count_letters, process_id
@@ -103,6 +104,31 @@ async def test_a_function_for_the_loop_is_measured_there() -> None:
     thread, measure = await measured(tool(where, where="inline"))
     assert thread == threading.get_ident()
     assert (measure.place, measure.queue_wait) == ("inline", 0.0)
+
+
+async def test_a_call_that_was_to_run_on_the_loop_and_never_began_has_no_place() -> None:
+    measure = Measure()
+    with pytest.raises(OffloadTimeoutError):
+        await measure_offloaded(measure, never_begins, {})
+    assert (measure.place, measure.wall, measure.cpu) == (None, 0.0, None)
+
+
+async def never_begins() -> None:
+    raise OffloadTimeoutError("its turn did not come", started=False)
+
+
+def test_loops_that_are_closed_are_forgotten() -> None:
+    @tool(limit=1)
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    async def contend() -> None:
+        await asyncio.gather(wait.invoke(), wait.invoke())
+
+    for _ in range(3):
+        asyncio.run(contend())
+    slots = inspect.getclosurevars(wait._call).nonlocals["slots"]
+    assert len(slots._of) == 1
 
 
 @pytest.mark.slow
@@ -314,6 +340,16 @@ def test_a_tool_is_made_once() -> None:
     with pytest.raises(TypeError, match="is a tool already"):
         tool(double)
     assert as_tool(double) is double
+
+
+async def test_what_a_plain_function_gives_to_be_awaited_is_awaited() -> None:
+    async def later(number: int) -> int:
+        return 2 * number
+
+    def made(number: int) -> Coroutine[Any, Any, int]:
+        return later(number)
+
+    assert await tool(made).invoke('{"number": 4}') == 8
 
 
 async def test_a_tool_below_offload_keeps_what_was_said_of_it() -> None:

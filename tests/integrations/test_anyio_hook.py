@@ -8,6 +8,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import anyio._backends
 import anyio.to_thread
 import pytest
 
@@ -87,6 +88,14 @@ asyncio.run(main())
 @pytest.mark.slow
 def test_a_backend_that_another_thread_is_just_importing_is_not_there_yet() -> None:
     in_a_process(HALF_IMPORTED)
+
+
+def test_a_finder_that_finds_in_no_way_python_knows_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = ours._Finder()
+    monkeypatch.setattr(sys, "meta_path", [finder, object(), *sys.meta_path])
+    spec = finder.find_spec(ours.BACKEND, anyio._backends.__path__)
+    assert spec is not None
+    assert spec.name == ours.BACKEND
 
 
 TRIO = """

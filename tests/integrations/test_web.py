@@ -43,6 +43,14 @@ async def test_an_application_has_a_runtime_from_start_to_shutdown() -> None:
     assert not has_runtime()
 
 
+async def test_an_error_of_the_application_has_no_other_for_its_context() -> None:
+    app = SimpleNamespace(state=SimpleNamespace())
+    with pytest.raises(ZeroDivisionError) as caught:
+        async with lifespan()(app):
+            raise ZeroDivisionError
+    assert caught.value.__context__ is None
+
+
 async def test_each_start_makes_a_new_one() -> None:
     app = SimpleNamespace(state=SimpleNamespace())
     life = lifespan()

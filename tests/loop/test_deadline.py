@@ -149,6 +149,73 @@ async def test_the_outer_deadline_ends_a_call_of_an_inner_block() -> None:
         gate.release()
 
 
+@pytest.mark.parametrize("left", [False, True], ids=["within", "after"])
+@pytest.mark.parametrize("late", [False, True], ids=["before", "late"])
+async def test_the_outer_deadline_ends_a_block_in_another_task(left: bool, late: bool) -> None:
+    entered = asyncio.Event()
+
+    async def inner() -> None:
+        async with hybridrt.deadline(LONG):
+            entered.set()
+            await asyncio.Event().wait()
+
+    task = None
+    try:
+        async with hybridrt.deadline(60.0) as scope:
+            task = asyncio.ensure_future(inner())
+            if not late:
+                await entered.wait()
+            if not left:
+                end(scope)
+                await asyncio.Event().wait()
+    except TimeoutError:
+        assert not left
+    if left:
+        end(scope)
+    assert task is not None
+    with pytest.raises(TimeoutError, match=r"deadline of 60.0 s"):
+        await task
+    assert not scope._blocks
+
+
+async def test_the_outer_deadline_ends_a_block_on_another_loop() -> None:
+    def elsewhere(gate: Gate) -> str:
+        async def inner() -> None:
+            async with hybridrt.deadline(LONG) as scope:
+                scope._ends_at = 0.0
+                async with hybridrt.deadline(LONG):
+                    await asyncio.Event().wait()
+
+        try:
+            asyncio.run(inner())
+        except TimeoutError as error:
+            return str(error)
+        return ""
+
+    async with Runtime(), Gate() as gate, hybridrt.deadline(60.0):
+        assert await offload(elsewhere)(gate) == "the deadline of 60.0 s is over"
+
+
+async def test_a_task_that_is_cancelled_too_stays_cancelled() -> None:
+    async def block() -> None:
+        async with hybridrt.deadline(LONG) as scope:
+            entered.set_result(scope)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await asyncio.wait([over])  # it takes its time to end
+
+    entered = asyncio.get_running_loop().create_future()
+    over = asyncio.get_running_loop().create_future()
+    task = asyncio.ensure_future(block())
+    scope = await entered
+    task.cancel()
+    await turns()
+    end(scope)
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
 async def test_none_is_no_limit_and_keeps_the_outer_one() -> None:
     async with hybridrt.deadline(None) as scope:
         assert scope.remaining() == float("inf")
