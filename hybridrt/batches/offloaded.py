@@ -85,7 +85,8 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
 
     async def run_batch(self, loop_binding: LoopBinding, items: list[T]) -> Sequence[R]:
         """Run one batch of these items, whatever else is called."""
-        results = await self._batches.run_on(loop_binding, (*self._head, items), {})
+        # A copy: the function may consume what it gets.
+        results = await self._batches.run_on(loop_binding, (*self._head, list(items)), {})
         check_results(self._name, len(items), results)
         return results  # type: ignore[no-any-return]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from threading import get_ident
 
 from hybridrt.clock import Clock
 from hybridrt.governor.governor import Governor
@@ -15,6 +16,7 @@ from hybridrt.pool.native_limits import NativeLimits
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_profiler import SiteProfiler
 from hybridrt.pool.state import SharedBudget
+from hybridrt.pool.uninterrupted import uninterrupted
 
 __all__ = ["GovernedBudget", "shared"]
 
@@ -62,15 +64,26 @@ shared = GovernedBudget(switch=SystemSwitch() if shield_wanted() else None, perm
 shared.native_limits = NativeLimits()
 
 
+_forking: set[int] = set()
+"""Threads that hold the lock for their fork. One that forks in the middle of a step of ours does not: it
+would wait for itself. `_before_fork` raises then, and CPython forks all the same."""
+
+
+@uninterrupted
 def _before_fork() -> None:
-    without_convoy(shared.lock).acquire()
+    lock = without_convoy(shared.lock)
+    _forking.add(get_ident())
+    lock.acquire()
 
 
 def _after_fork_in_parent() -> None:
-    shared.lock.release()
+    if get_ident() in _forking:
+        _forking.discard(get_ident())
+        shared.lock.release()
 
 
 def _after_fork_in_child() -> None:
+    _forking.clear()
     start_limiters_clean()
     shared.start_clean()
     shared.native_limits.start_clean()

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from hybridrt.governor.cpu_budget import CpuBudget
@@ -165,8 +166,10 @@ class Governor:
             self._thread.start()
         except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
             self._thread = None
-            self._fail(error)
-            self._retire()
+            try:
+                self._fail(error)
+            finally:
+                self._retire()
 
     def stop(self) -> None:
         """End the thread and wait for it; the next `wake` starts another. For tests."""
@@ -190,7 +193,11 @@ class Governor:
                 self._recover()
             except BaseException as error:  # whatever it is: without a governor calls must go on
                 wait = RETRY
-                self._fail(error)
+                try:
+                    self._fail(error)
+                except BaseException:  # the next call starts another thread
+                    self._retire()
+                    raise
 
     def _sleep(self, wait: float | None) -> bool:
         """Sleep until it is time or it is woken; return False when the thread is to end."""
@@ -221,25 +228,24 @@ class Governor:
 
     def _fail(self, error: BaseException) -> None:
         """Let calls start without permits until the governor works again."""
-        known, self.error = self.error, repr(error)
-        self.failures += 1
-        self.sleeps_long = False
         self.budget.permits.lifted = True
-        try:
+        self.sleeps_long = False
+        known, self.error = self.error, _text_of(error)
+        self.failures += 1
+        with suppress(Exception):  # memory is lacking, or a handler of the log fails; the next step goes on
             self._retry_ns = self.budget.clock.wall_ns() + int(RETRY * 1e9)
+            with without_convoy(self.budget.lock):
+                self.shield.rest_locked()
+            self._dispatch_all()
+            self.budget.native_limits.restore()
             if self.error != known:
                 logger.error(
                     "the governor failed; until it works again pools keep their size", exc_info=error
                 )
-            with without_convoy(self.budget.lock):
-                self.shield.rest_locked()
-            self._dispatch_all()
-        except MemoryError:  # the next step starts what waits
-            pass
 
     def _recover(self) -> None:
         """Ask for permits again if a step has succeeded some time after a failure."""
-        if self.error is None or self.budget.clock.wall_ns() < self._retry_ns:
+        if not self.budget.permits.lifted or self.budget.clock.wall_ns() < self._retry_ns:
             return
         logger.info("the governor works again")
         with without_convoy(self.budget.lock):
@@ -248,11 +254,14 @@ class Governor:
 
     def _dispatch_all(self) -> None:
         """Start what may start, in all pools."""
-        with without_convoy(self.budget.lock):
-            pools = list(self.budget.pools)
-            self.budget.permits.hand_on()
-            to_start = [worker for pool in pools for worker in dispatch_locked(pool)]
-        start(to_start)
+        to_start: list[Worker] = []
+        try:
+            with without_convoy(self.budget.lock):
+                self.budget.permits.hand_on()
+                for pool in list(self.budget.pools):
+                    to_start += dispatch_locked(pool)
+        finally:
+            start(to_start)
 
     def turn(self) -> float | None:
         """Do one step and return the seconds until the next, or None to park."""
@@ -329,6 +338,7 @@ class Governor:
         process_cpu = process_cpu_ns - self.process_cpu_ns
         self.process_cpu_ns = process_cpu_ns
         to_start: list[Worker] = []
+        spilled: list[Call] = []
         tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
@@ -336,51 +346,48 @@ class Governor:
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
         cores = self._look_at_host(tick)
-        with without_convoy(self.budget.lock):
-            pools = [pool for pool in self.budget.pools if not is_over(pool)]
-            self.budget.permits.hand_on()
-            self._measure(tick)
-            changed = cores != self.budget.cores
-            if changed:
-                self.budget.set_cores_locked(cores)
-                to_start += [worker for pool in pools for worker in dispatch_locked(pool)]
-            for pool in pools:
-                changed |= sample_pool(pool, tick, to_start)
-            note_native(tick)
-            # A step that comes late has not looked, which does not mean that nothing has started.
-            before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns
-            for pool in pools:
-                to_start += close_window_locked(pool, now_ns)
-                to_start += overdraw_locked(pool, now_ns, before_ns)
-                to_start += dispatch_stranded_locked(pool)
-            spilled = self._relieve_limiters_locked(now_ns, before_ns, to_start)
-            active = any(pool.is_active() for pool in pools)
-            resting = active or all(pool.at_rest() for pool in pools)
-            self._queued = any(pool.queued for pool in pools)
-            longest = max(TICK_NS, min(REST_NS, tick.soon_ns)) if self.budget.lacks_permit() else REST_NS
-            if any(is_to_be_learned(profile) for profile in tick.holders):
-                self._learns_until_ns = now_ns + LEARN_NS
-            self._learns = now_ns < self._learns_until_ns
-            drivers = [profile for profile in tick.holders if profile.native.drives]
-            at_once = self.budget.permits.held[FREE]
-            if drivers and self._queued:
-                at_once = max(at_once, min(cores, 1 + sum(pool.queued for pool in pools)))
-        self._was_prompt = prompt
-        if self.budget.native_limits.step(now_ns, at_once, cores):
+        try:
             with without_convoy(self.budget.lock):
-                for profile in drivers:
-                    profile.parallel = None  # what several calls at once did, they did with more threads
-        if not active:
-            self.native.rested(*native)
-        start(to_start)
+                pools = [pool for pool in self.budget.pools if not is_over(pool)]
+                self.budget.permits.hand_on()
+                self._measure(tick)
+                changed = cores != self.budget.cores
+                if changed:
+                    self.budget.set_cores_locked(cores)
+                    for pool in pools:
+                        to_start += dispatch_locked(pool)
+                for pool in pools:
+                    changed |= sample_pool(pool, tick, to_start)
+                note_native(tick)
+                # A step that comes late has not looked, which does not mean that nothing has started.
+                before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns
+                for pool in pools:
+                    to_start += close_window_locked(pool, now_ns)
+                    to_start += overdraw_locked(pool, now_ns, before_ns)
+                    to_start += dispatch_stranded_locked(pool)
+                self._relieve_limiters_locked(now_ns, before_ns, to_start, spilled)
+                active = any(pool.is_active() for pool in pools)
+                resting = active or all(pool.at_rest() for pool in pools)
+                self._queued = any(pool.queued for pool in pools)
+                longest = max(TICK_NS, min(REST_NS, tick.soon_ns)) if self.budget.lacks_permit() else REST_NS
+                if any(is_to_be_learned(profile) for profile in tick.holders):
+                    self._learns_until_ns = now_ns + LEARN_NS
+                self._learns = now_ns < self._learns_until_ns
+                drivers = [profile for profile in tick.holders if profile.native.drives]
+                at_once = self.budget.permits.held[FREE]
+                if drivers and self._queued:
+                    at_once = max(at_once, min(cores, 1 + sum(pool.queued for pool in pools)))
+            self._was_prompt = prompt
+            if self.budget.native_limits.step(now_ns, at_once, cores):
+                with without_convoy(self.budget.lock):
+                    for profile in drivers:
+                        profile.parallel = None  # what several calls at once did, they did with more threads
+            if not active:
+                self.native.rested(*native)
+        finally:
+            _let_go(to_start, spilled, tick.holding)
         for pool in pools:
             pool.sizing.tell_failure()
-        for call in spilled:
-            error = no_isolate_free()
-            call.pool.hooks.withdrawn(call, type(error).__name__)
-            call.refuse(error)
-        for worker in tick.holding:
-            worker.release(quick=True)
         for where in tick.unseen_waits:
             self._sites.learn(*where)
         self._finder.step(
@@ -432,14 +439,14 @@ class Governor:
         self.budget.kept = self._kept.read(tick.now, self.budget.cores)
         return self.budget.look_at_host()
 
-    def _relieve_limiters_locked(self, now_ns: int, before_ns: int, to_start: list[Worker]) -> list[Call]:
-        """See to the limiters where calls wait for isolates; return calls that are to run elsewhere."""
-        spilled: list[Call] = []
+    def _relieve_limiters_locked(
+        self, now_ns: int, before_ns: int, to_start: list[Worker], spilled: list[Call]
+    ) -> None:
+        """See to limiters where calls wait for isolates; add those that are to run elsewhere to `spilled`."""
         for limiter in self.budget.limiters:
             more, taken = relieve_limiter_locked(limiter, now_ns, before_ns)
             to_start += more
             spilled += taken
-        return spilled
 
     def _choose_sleep(self, active: bool, resting: bool, longest: int) -> int | None:
         if active:
@@ -449,6 +456,31 @@ class Governor:
         if self._idle_steps <= IDLE_STEPS:
             return REST_NS
         return None if resting else LONG_SLEEP_NS
+
+
+def _let_go(to_start: list[Worker], spilled: list[Call], holding: list[Worker]) -> None:
+    """Do what a step leaves to be done without the lock, even if it failed: otherwise calls would be lost.
+
+    Args:
+        to_start: Workers that were given calls.
+        spilled: Calls that were taken out of their line, to be refused.
+        holding: Workers that keep back calls that have ended.
+    """
+    start(to_start)
+    for call in spilled:
+        error = no_isolate_free()
+        call.pool.hooks.withdrawn(call, type(error).__name__)
+        call.refuse(error)
+    for worker in holding:
+        worker.release(quick=True)
+
+
+def _text_of(error: BaseException) -> str:
+    """Return the `repr` of an error; its class if that fails, for lack of memory for example."""
+    try:
+        return repr(error)
+    except Exception:
+        return type(error).__name__
 
 
 def start(to_start: list[Worker]) -> None:

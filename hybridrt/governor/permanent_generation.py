@@ -142,6 +142,10 @@ class PermanentGeneration:
             self._last = Whole(ended_ns=now_ns, took_ns=took_ns, blocks=self._blocks())
         if not self._asked:  # else the program may want to see what is left, as `gc.get_objects` shows it
             self._freeze()
+            # 1. This thread is about to freeze. 2. Another one ends the use, and thaws. 3. This one freezes.
+            # It sees now that the use is over. If it does not, the other one has yet to thaw.
+            if not self._in_use:
+                self._thaw()
 
     def _is_due(self, now_ns: int) -> bool:
         return self._last is not None and is_whole_due(self._last, now_ns, self._blocks())

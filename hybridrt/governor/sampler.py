@@ -126,6 +126,8 @@ def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
         profile, phase, begun_ns = call.profile, worker.phase, call.started_ns
         if phase is not None:
             if phase.asking is not None:
+                if worker.batch or worker.held:
+                    _free_batch(worker, tick, to_start)
                 continue
             begun_ns = max(begun_ns, phase.begun_ns)
         if worker.permit:
@@ -180,10 +182,15 @@ def _look_when_due(worker: Worker, call: Call, sample: Sample, tick: Tick, to_st
             sample.next_ns = min(due_ns, tick.now + SETTLED_GAP_NS)
             return False
         sample.open(sample.started_ns, begun(worker, call)[1])
-        to_start += reclaim_batch_locked(worker)
-        if worker.held:
-            tick.holding.append(worker)
+        _free_batch(worker, tick, to_start)
     return _look_at(worker, call, sample, tick, to_start)
+
+
+def _free_batch(worker: Worker, tick: Tick, to_start: list[Worker]) -> None:
+    """Let the other calls of a batch go: this one takes long, or waits for a permit."""
+    to_start += reclaim_batch_locked(worker)
+    if worker.held:
+        tick.holding.append(worker)
 
 
 def _usual_first_look(profile: Profile) -> int:

@@ -248,6 +248,7 @@ class Shield:
     def _heed_locked(self) -> tuple[Watch, ...]:
         """Work out what all loops together ask for; return their watches."""
         watches = tuple(self._watches)
+        self._loop_first.forget_lost_locked()
         self._target = min((watch.target for watch in watches), default=LOOP_DELAY_TARGET)
         self._allowed = all(watch.shield for watch in watches)
         if self._permanent is not None:

@@ -101,6 +101,9 @@ class CompletionQueue:
             self.loop.call_soon_threadsafe(self._settle)
         except RuntimeError:  # the loop is closed: no task can wait any more
             logger.debug("a call ended after its event loop was closed")
+        except BaseException:  # the next call that ends wakes it
+            self._scheduled = False
+            raise
 
     @uninterrupted
     def settle_all(self) -> None:

@@ -176,11 +176,14 @@ class FirstCalls:
 
     def leave(self) -> None:
         """Give a place back: its call has ended."""
+        self._wake(self._give_back(1))
+
+    def _give_back(self, places: int) -> list[Held]:
+        """Give places back and return the calls that have them now, to be woken."""
         with without_convoy(self._lock):
-            self.running -= 1
+            self.running -= places
             self._moved = True
-            woken = self._let_go_in_order_locked()
-        self._wake(woken)
+            return self._let_go_in_order_locked()
 
     def withdraw(self, held: Held) -> None:
         """Take back a call that waits no longer."""
@@ -239,13 +242,15 @@ class FirstCalls:
 
     def _wake(self, woken: list[Held]) -> None:
         here = asyncio._get_running_loop()
-        for held in woken:
-            loop = held.of_loop.loop
-            if loop is here:
-                held.wake()
-                continue
-            try:
-                loop.call_soon_threadsafe(held.wake)
-            except RuntimeError:  # the loop is closed: its task will never go on
-                if held.has_place:
-                    self.leave()
+        while woken:
+            lost = 0
+            for held in woken:
+                loop = held.of_loop.loop
+                if loop is here:
+                    held.wake()
+                    continue
+                try:
+                    loop.call_soon_threadsafe(held.wake)
+                except RuntimeError:  # the loop is closed: its task will never go on
+                    lost += held.has_place
+            woken = self._give_back(lost) if lost else []

@@ -296,8 +296,8 @@ def warm_up(loop_binding: LoopBinding, router: Router, isolation: Isolation = "a
         call.add_done_callback(partial(_warmed, loop_binding, router))
         try:
             call.go()
-        except RuntimeError:  # the pool closes
-            call.cancel()
+        except RuntimeError as error:  # the pool closes
+            call.set_exception(error)
 
 
 def calls_at_once(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation = "auto") -> int:

@@ -98,6 +98,10 @@ class LoopWatch:
         """
         return self._loop.is_running() and self._call_soon(callback)
 
+    def runs_here(self) -> bool:
+        """Return True if the loop runs in the calling thread."""
+        return asyncio._get_running_loop() is self._loop
+
     def _call_soon(self, callback: Callable[[], None]) -> bool:
         try:
             self._loop.call_soon_threadsafe(callback)

@@ -19,16 +19,22 @@ __all__ = ["Profiles"]
 _PART = "profile"
 
 
+def _at_once(lock: Lock) -> Lock:
+    return lock
+
+
 class Profiles:
     """The profiles of one executor.
 
     Args:
         bound: Profiles kept at most. Beyond it the least used quarter is dropped, and its
             sums go to the profile named "other".
+        without_convoy: How to wait for the lock; see `pool.lock`.
     """
 
-    def __init__(self, bound: int = 512) -> None:
+    def __init__(self, bound: int = 512, *, without_convoy: Callable[[Lock], Lock] = _at_once) -> None:
         self._bound = bound
+        self._without_convoy = without_convoy
         self._by_key: dict[Any, Profile] = {}
         self._other = Profile("other", "other")
         self.lock = Lock()
@@ -59,16 +65,20 @@ class Profiles:
                 kept.add(profile.name, profile.key, _PART, profile_record(profile))
 
     def under(self, key: Any, make: Callable[[], Profile]) -> Profile:
-        """Return the profile kept under `key`; the first time, what `make` returns."""
+        """Return the profile kept under `key`; the first time, what `make` returns.
+
+        Two threads that meet a key at once both make a profile, and one of them is kept.
+        """
         profile = self._by_key.get(key)
         if profile is not None:
             return profile
-        with self.lock:
+        made = make()  # without the lock: it may log
+        with self._without_convoy(self.lock):
             profile = self._by_key.get(key)  # another thread may have met it meanwhile
             if profile is None:
                 if len(self._by_key) >= self._bound:
                     self._drop()
-                profile = self._by_key[key] = make()
+                profile = self._by_key[key] = made
                 profile.owner = self
         return profile
 

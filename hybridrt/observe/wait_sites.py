@@ -138,10 +138,10 @@ class WaitSites:
         if places.get(site.offset) is not site:
             return False
         self.forgotten += 1
-        del places[site.offset]
+        places.pop(site.offset, None)  # another thread may have forgotten it just now
         if places:
             return False
-        del self.by_code[id(site.code)]
+        self.by_code.pop(id(site.code), None)
         return True
 
     def __iter__(self) -> Iterator[WaitSite]:

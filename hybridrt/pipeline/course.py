@@ -12,10 +12,13 @@ from anyio import create_memory_object_stream
 
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
+from hybridrt.options import first_place
+from hybridrt.pipeline.failures import failure
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.pieces import Batch, Chunk, Made, Piece, Single, Streamed
 from hybridrt.pipeline.stage import Stage
 from hybridrt.pipeline.values import SkippedItem
+from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.values import Kind
 
 __all__ = ["CHUNK_MAX", "CHUNK_NS", "StageCourse"]
@@ -78,6 +81,12 @@ class StageCourse:
         self._ordered, self._on_failure = ordered, on_failure
         self._piece = _PIECES[stage.kind]
         self._chunks = stage.kind in ("chunks", "generator")
+        self._keeps_isolates = False
+        """Each item in work has an isolate to itself, from its first step to its last."""
+        if isinstance(stage.fn, OffloadedGenerator):
+            # Options hold for each item: in one generator with others, a late item would end them all.
+            self._chunks = stage.kind == "generator" and not stage.fn._special
+            self._keeps_isolates = first_place(stage.fn._options)[0] == "isolate"
         self._each_ns = 0.0
         self._under_way = self._unsent = 0
         self._started: dict[Piece, None] = {}
@@ -87,8 +96,13 @@ class StageCourse:
 
     # ------------------------------------------------------------------ what pieces ask for
 
-    def fail(self, number: int, item: Any, error: Exception) -> None:
-        """Note that an item failed; raises the error unless failures are skipped."""
+    def fail(self, number: int, item: Any, error: BaseException) -> None:
+        """Note that an item failed with one of `FAILURES`; raises the error unless failures are skipped.
+
+        Raises:
+            asyncio.CancelledError: The pipe was cancelled: the item has not failed.
+        """
+        error = failure(error, "function")
         self.failed += 1
         if not self.skips:
             error.add_note(f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
@@ -113,14 +127,14 @@ class StageCourse:
             return self.stage.concurrency
         if self.stage.kind == "batches":
             return int(self.fn._options.limit or 1)
+        machine = self.loop_binding.pool.budget
         if not self._chunks:
-            return WAITING
+            return machine.cores if self._keeps_isolates else WAITING
         kind = self._kind()
         if kind is Kind.WAITING:
             return min(WAITING, max(UNKNOWN, ITEMS_MAX // self.most()))
         if kind is Kind.UNKNOWN:
             return UNKNOWN
-        machine = self.loop_binding.pool.budget
         at_once = machine.cores if kind is Kind.FREE or not machine.gil else 1
         # Those behind keep the workers busy until the loop has handed over more, which may take it some
         # milliseconds; one long item is enough for that.

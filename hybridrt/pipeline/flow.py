@@ -8,6 +8,7 @@ from typing import Any
 
 from hybridrt.loop.binding import current_binding
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
+from hybridrt.pipeline.failures import failure
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.source import SOURCE, SourceCourse, is_bulk
 from hybridrt.pipeline.stage import Stage
@@ -133,7 +134,7 @@ class Flow:
                 assert self._source is not None
                 group.create_task(self._guard(self._source.run()))
         except BaseExceptionGroup as errors:
-            failed = _first(errors)
+            failed = errors.exceptions[0]  # a group below that is the user's own
         finally:
             self._stop()
             self._ended = time.perf_counter()
@@ -148,6 +149,10 @@ class Flow:
     async def _guard(self, work: Any) -> None:
         try:
             await work
+        except asyncio.CancelledError as error:
+            self._stop()
+            # Where user code has cancelled a task, the group sees no error, and the next stage would wait.
+            raise failure(error, "stage") from error
         except BaseException:
             self._stop()
             raise
@@ -191,11 +196,3 @@ class Flow:
             stages=stages,
             bottleneck=bottleneck(stages),
         )
-
-
-def _first(errors: BaseExceptionGroup[Any]) -> BaseException:
-    """Return the first error of a group, however deep."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
+from hybridrt.pipeline.failures import FAILURES
 from hybridrt.streams.steps import Steps
 
 __all__ = ["Batch", "Chunk", "Course", "Made", "Piece", "Results", "Single", "Streamed"]
@@ -42,8 +43,8 @@ class Course(Protocol):
     fn: Any
     loop_binding: LoopBinding
 
-    def fail(self, number: int, item: Any, error: Exception) -> None:
-        """Note that an item failed; raises the error unless failures are skipped."""
+    def fail(self, number: int, item: Any, error: BaseException) -> None:
+        """Note that an item failed with one of `FAILURES`; raises the error unless failures are skipped."""
         ...
 
     def took(self, items: int, wall_ns: int) -> None:
@@ -84,7 +85,7 @@ class Results:
 
     def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
         """Begin to work, for a later `emit`."""
-        self.task = group.create_task(self._work())
+        self.task = group.create_task(self.work())
         return self.task
 
     async def emit(self, put: Put) -> None:
@@ -94,19 +95,7 @@ class Results:
 
     async def run(self, put: Put) -> None:
         """Work, and hand the results on."""
-        await put(await self._work())
-
-    async def _work(self) -> list[Any]:
-        try:
-            return await self.work()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self.course.stopped or task is None or task.cancelling():
-                raise
-            # A task group would take that for an end in good order, and the item would be lost unseen.
-            error = RuntimeError("the function was cancelled, and the pipe was not")
-            self.course.fail(self.first, self.items[0], error)
-            return []
+        await put(await self.work())
 
     async def drop(self) -> None:
         """Nothing is left to do: the task ends with its group."""
@@ -124,7 +113,7 @@ class Single(Results):
         begun = time.perf_counter_ns()
         try:
             return [await self.course.fn(self.items[0])]
-        except Exception as error:
+        except FAILURES as error:
             self.course.fail(self.first, self.items[0], error)
             return []
         finally:
@@ -139,7 +128,7 @@ class Batch(Results):
         begun = time.perf_counter_ns()
         try:
             return list(await self.course.fn.run_batch(self.course.loop_binding, self.items))
-        except Exception as error:
+        except FAILURES as error:
             for at, item in enumerate(self.items):
                 self.course.fail(self.first + at, item, error)
             return []
@@ -167,16 +156,17 @@ class Chunk(Results):
             course.fail(self.first + at, items[at], error)
         if done.results and inspect.isawaitable(done.results[0]):
             course.awaits()
-            return await self._awaited(done.results)
+            return await self._awaited(done)
         return done.results
 
-    async def _awaited(self, results: list[Any]) -> list[Any]:
+    async def _awaited(self, done: _Done) -> list[Any]:
         """Await what a `def` has returned that can be awaited, as `lambda url: fetch(url)` does."""
-        values = []
-        for at, result in enumerate(results):
+        values, failed = [], {at for at, _ in done.failures}
+        returned = (at for at in range(len(self.items)) if at not in failed)
+        for at, result in zip(returned, done.results, strict=False):  # it may have stopped before its end
             try:
                 values.append(await result)
-            except Exception as error:
+            except FAILURES as error:
                 self.course.fail(self.first + at, self.items[at], error)
         return values
 
@@ -187,7 +177,7 @@ class _Done:
     def __init__(self, course: Course, items: list[Any]) -> None:
         self._course, self._items = course, items
         self.results: list[Any] = []
-        self.failures: list[tuple[int, Exception]] = []
+        self.failures: list[tuple[int, BaseException]] = []
         self.wall_ns = 0
 
     def run(self, fn: Callable[[Any], Any]) -> None:
@@ -200,11 +190,12 @@ class _Done:
                     append(fn(item))
                     if course.stopped:
                         break
-            except Exception as error:
+            except FAILURES as error:
                 self.failures.append((len(self.results) + len(self.failures), error))
                 if course.skips and not course.stopped:
                     continue
             self.wall_ns = time.perf_counter_ns() - begun
+            del self, course, rest, append, item  # an error that is kept keeps this frame
             return
 
 
@@ -213,7 +204,9 @@ class Streamed:
 
     def __init__(self, course: Course, first: int, items: list[Any]) -> None:
         self._course, self._first, self._items = course, first, items
-        self._failures: list[tuple[int, Exception]] = []
+        self._at = 0
+        """Which item is under way."""
+        self._failures: dict[int, BaseException] = {}
         self._steps: Steps | None = None
 
     def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
@@ -230,15 +223,24 @@ class Streamed:
         steps = self._steps or self._open()
         items, course = steps.producer.items, self._course
         try:
-            while await steps.more():
+            while await self._has_more(steps):
                 part = [items.popleft() for _ in range(len(items))]
                 steps.refill()
                 await put(part)
         finally:
             await steps.aclose()
             course.took(len(self._items), steps.producer.ran_ns)
-        for at, error in self._failures:
+        for at, error in self._failures.items():
             course.fail(self._first + at, self._items[at], error)
+        self._items.clear()  # errors that are kept refer to this object
+
+    async def _has_more(self, steps: Steps) -> bool:
+        """Wait for results; where a step fails, the item under way and those after it do."""
+        try:
+            return await steps.more()
+        except FAILURES as error:
+            self._failures |= dict.fromkeys(range(self._at, len(self._items)), error)
+            return False
 
     async def drop(self) -> None:
         """Close the generator that was started."""
@@ -252,17 +254,18 @@ class Streamed:
     def _all(self) -> Iterator[Any]:
         """Yield what all items give; in a worker."""
         course, fn = self._course, self._course.fn.sync
-        for at, item in enumerate(self._items):
+        for at in range(len(self._items)):
+            self._at = at
             try:
-                yield from fn(item)
-            except Exception as error:
-                self._failures.append((at, error))
-                if not course.skips:
+                yield from fn(self._items[at])
+            except FAILURES as error:
+                self._failures[at] = error
+                if course.stopped or not course.skips:
                     return
 
 
 class Made:
-    """One item of an asynchronous generator function, on the loop."""
+    """One item of an asynchronous generator function, or of one that may run outside of threads."""
 
     def __init__(self, course: Course, first: int, items: list[Any]) -> None:
         self._course, self._first, self._item = course, first, items[0]
@@ -303,7 +306,7 @@ class Made:
                     sent = time.perf_counter_ns()
                     await send(result)
                     elsewhere_ns += time.perf_counter_ns() - sent
-        except Exception as error:
+        except FAILURES as error:
             self._course.fail(self._first, self._item, error)
         finally:
             self._course.took(1, time.perf_counter_ns() - begun - elsewhere_ns)

@@ -10,6 +10,7 @@ from typing import Any
 
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offload import offload
+from hybridrt.pipeline.failures import FAILURES, failure
 from hybridrt.pipeline.joint import Joint
 from hybridrt.streams.offloaded import OffloadedGenerator
 
@@ -63,9 +64,10 @@ class SourceCourse:
                 await self._on_hand(iter(source))
             else:
                 await self._offloaded(source)
-        except Exception as error:
-            error.add_note(f"in the source of the pipe, after {self.items} items")
-            raise
+        except FAILURES as error:
+            failed = failure(error, "source")
+            failed.add_note(f"in the source of the pipe, after {self.items} items")
+            raise failed  # noqa: B904  # it is the error itself, or has it for its cause
         self._out.end()
         self.ended = time.perf_counter()
 

@@ -19,7 +19,8 @@ __all__ = ["Stage", "StageKind", "as_stage", "stage"]
 
 StageKind = Literal["chunks", "items", "batches", "generator", "async generator"]
 """How a stage runs: several items in one offloaded call; each item awaited on the loop; the items of an
-offloaded batch; a generator in worker threads; an asynchronous generator on the loop."""
+offloaded batch; a generator in worker threads; an asynchronous generator on the loop, or an
+offloaded one that may run outside of threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def _classify(fn: Any) -> tuple[StageKind, Any]:
     if isinstance(fn, Batched):
         return "batches", fn
     if isinstance(fn, OffloadedGenerator):
-        return "generator", fn
+        return ("generator" if fn._router is None else "async generator"), fn
     if isinstance(fn, Offloaded):
         # Options are for each call, and so is the place of a pure one: it is called for each item.
         return ("items" if fn._special or fn._router is not None else "chunks"), fn
@@ -103,4 +104,4 @@ def _classify(fn: Any) -> tuple[StageKind, Any]:
     if any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
         return "items", fn
     made: Any = offload(fn)
-    return ("generator" if isinstance(made, OffloadedGenerator) else "chunks"), made
+    return _classify(made) if isinstance(made, OffloadedGenerator) else ("chunks", made)

@@ -53,5 +53,7 @@ def _blocking() -> Iterator[None]:
     try:
         yield
     finally:
-        if permit or computes_between_waits(call.profile):
+        if current_worker() is not worker or worker.call is not call:
+            pass  # a generator: its next step has left the block, in another call
+        elif permit or computes_between_waits(call.profile):
             enter(worker, call, permit)

@@ -45,6 +45,10 @@ class Answering(Protocol):
         """Have a callback run in the loop's next iteration; return False if the loop does not run."""
         ...
 
+    def runs_here(self) -> bool:
+        """Return True if the loop runs in the calling thread."""
+        ...
+
 
 class LoopFirst:
     """The loops that are watched.
@@ -70,21 +74,26 @@ class LoopFirst:
         """Know it no more."""
         self._loops = self._others(watch)
 
+    def forget_lost_locked(self) -> None:
+        """Forget loops whose watch was garbage collected before it has left."""
+        self._loops = self._others(None)
+
     def clear(self) -> None:
         """Know none, as in a forked child."""
         self._loops = ()
 
     def give_way(self, usual_ns: int) -> None:
-        """Wait until the loops are at rest; from any thread but theirs, without the lock.
+        """Wait until the loops are at rest, save for one that runs in this thread; without the lock.
 
         Args:
             usual_ns: CPU time of the call that is about to begin.
         """
         until_ns = perf_counter_ns() + min(TIMES * usual_ns, MOST_NS)
         for loop in self._loops:
-            self.calls += loop.worked_until_rest(until_ns)
+            worked = loop.worked_until_rest(until_ns)
+            self.calls += worked  # not in one: others count during the wait
 
-    def _others(self, watch: Answering) -> tuple[_Loop, ...]:
+    def _others(self, watch: Answering | None) -> tuple[_Loop, ...]:
         return tuple(loop for loop in self._loops if loop.watch() not in (None, watch))
 
 
@@ -105,7 +114,7 @@ class _Loop:
     def worked_until_rest(self, until_ns: int) -> bool:
         """Wait until the loop is at rest, or the time is over; return True if it worked."""
         watch, unheard = self.watch(), self._unheard
-        if watch is None or (unheard is not None and not unheard.heard):
+        if watch is None or watch.runs_here() or (unheard is not None and not unheard.heard):
             return False
         question = _Question(watch)
         if not watch.call_soon(question):

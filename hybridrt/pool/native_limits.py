@@ -92,11 +92,12 @@ class NativeLimits:
     def allow(self) -> None:
         """Take one `refuse` back."""
         with without_convoy(self._lock):
-            self._refused -= 1
+            self._refused = max(0, self._refused - 1)  # a runtime may be closed in a forked child
 
     def start_clean(self) -> None:
-        """Undo all bounds in a forked child, where what they were for does not run."""
+        """Undo all bounds in a forked child, where neither what they were for nor those that refuse run."""
         self._lock = Lock()
+        self._refused = 0
         self.restore()
 
     def step(self, now_ns: int, at_once: int, cores: int) -> bool:

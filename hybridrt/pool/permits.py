@@ -118,20 +118,25 @@ class Permits:
 
     def give_back(self, permit: int) -> None:
         """Give a permit back, to the first in the line if there is one."""
-        self.held[permit] -= 1
-        self.moves += 1
+        self.drop(permit)
         if self.waits:
-            if self.queued and self.in_a_row >= _IN_A_ROW and not self.lifted:
-                self.in_a_row, self.left = 0, True
-            else:
-                self.hand_on()
+            self.pass_on()
 
-    def exchange(self, old: int, new: int) -> None:
-        """Give `old` back and take `new`, whatever the room; NONE stands for no permit."""
-        if new:
-            self.take(new)
-        if old:
-            self.give_back(old)
+    def drop(self, permit: int) -> None:
+        """Count a permit as given back; what is to be done then is done by `pass_on`.
+
+        Between the two its holder notes that it has none, whatever becomes of the rest.
+        """
+        moves = self.moves + 1  # where memory is lacking for it, nothing has changed
+        self.held[permit] -= 1
+        self.moves = moves
+
+    def pass_on(self) -> None:
+        """Let a call in the line have the permit that was given back, or a queued one whose turn it is."""
+        if self.queued and self.in_a_row >= _IN_A_ROW and not self.lifted:
+            self.in_a_row, self.left = 0, True
+        else:
+            self.hand_on()
 
     def has_room_to_return(self, permit: int, gil_share: float | None) -> bool:
         """Return True if a call that comes back may go on at once: there is room and none waits before it."""
@@ -145,9 +150,10 @@ class Permits:
         self.waits += 1
 
     def withdraw(self, permit: int, asking: Asking) -> None:
-        """Take a call out of the line."""
-        self.lines[permit].remove(asking)
-        self.waits -= 1
+        """Take a call out of the line, if it stands there."""
+        if asking in self.lines[permit]:
+            self.lines[permit].remove(asking)
+            self.waits -= 1
 
     def hand_on(self) -> None:
         """Let those go on in the lines for whom there is room."""
@@ -155,10 +161,13 @@ class Permits:
         for permit in (SHORT, FREE, LONG):
             line = self.lines[permit]
             while line and self._has_room_for(permit, line[0]):
+                self.held[permit] += 1  # before it is granted, so that none is held that is not counted
+                if line[0].granted_locked(permit):
+                    self.in_a_row = min(_IN_A_ROW, self.in_a_row + 1)
+                else:
+                    self.held[permit] -= 1
+                line.popleft()
                 self.waits -= 1
-                if line.popleft().granted_locked(permit):
-                    self.in_a_row += 1
-                    self.held[permit] += 1
 
     def _has_room_for(self, permit: int, asking: Asking) -> bool:
         return self.has_room_for_free(asking.gil_share) if permit == FREE else self.has_room(permit)

@@ -166,25 +166,28 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
     to_start = NO_WORKERS
     if pool.lock.locked():
         without_convoy(pool.lock)
-    with pool.lock:
-        if not worker.serving or worker.permit:  # the sampler may have given it one meanwhile
-            return False
-        if permits.has_room_to_return(permit, share):
-            permits.take(permit)
-            worker.permit = permit
-        else:
-            asking = _Return(worker, share)
-            phase.asking = asking
-            permits.ask(permit, asking)
-            pool.governor.wake_locked()
-            if pool.queued:  # it does not count among those that wait, so another may start
-                to_start = dispatch_locked(pool)
-    if to_start:
-        pool.start(to_start)
+    try:
+        with pool.lock:
+            if not worker.serving or worker.permit:  # the sampler may have given it one meanwhile
+                return False
+            if permits.has_room_to_return(permit, share):
+                permits.take(permit)
+                worker.permit = permit
+            else:
+                asking = _Return(worker, share)
+                phase.asking = asking
+                permits.ask(permit, asking)
+                pool.governor.wake_locked()
+                if pool.queued:  # it does not count among those that wait, so another may start
+                    to_start = dispatch_locked(pool)
+    except BaseException:
+        if asking is not None:
+            _leave_line(worker, asking, permit)
+        raise
     if asking is not None or profile.holds:
         blocked, begun = blocks(), pool.roster.wall_ns()
         if asking is not None:
-            _stand_in_line(worker, asking, permit)
+            _stand_in_line(worker, asking, permit, to_start)
         if profile.holds:
             pool.shield.give_way(profile)
         worker.nested_wall_ns += pool.roster.wall_ns() - begun
@@ -200,12 +203,14 @@ def _permit_for(profile: Profile) -> int:
     return LONG if profile.cpu_mean_ns >= LONG_NS else SHORT
 
 
-def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
-    """Wait until the permit is there, or take it when the bound is reached."""
+def _stand_in_line(worker: Worker, asking: _Return, permit: int, to_start: list[Worker]) -> None:
+    """Wait until the permit is there, or take it when the bound is reached; start workers before."""
     pool = worker.pool
     permits, wall = pool.budget.permits, pool.roster.wall_ns
     until, moves = wall() + int(MOST * 1e9), permits.moves
     try:
+        if to_start:
+            pool.start(to_start)
         while not asking.wakeup.acquire(timeout=STILL):
             with without_convoy(pool.lock):
                 if asking.granted:
@@ -227,5 +232,4 @@ def _leave_line(worker: Worker, asking: _Return, permit: int) -> None:
     with without_convoy(pool.lock):
         assert worker.phase is not None
         worker.phase.asking = None
-        if asking in pool.budget.permits.lines[permit]:
-            pool.budget.permits.withdraw(permit, asking)
+        pool.budget.permits.withdraw(permit, asking)

@@ -40,8 +40,8 @@ def has_capacity(pool: Pool, resolving: int) -> bool:
 def add_worker(pool: Pool) -> Worker:
     """Return a new worker that `start` must be called for."""
     worker = pool.spawn(f"{pool.roster.prefix}_{next(pool.roster.numbers)}")
+    pool.roster.threads.add(worker.thread)  # first: without memory for it there is no worker
     pool.roster.workers.add(worker)
-    pool.roster.threads.add(worker.thread)
     return worker
 
 

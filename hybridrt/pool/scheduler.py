@@ -75,8 +75,9 @@ def push(pool: Pool, call: Call) -> None:
         if pool.refusal is not None:
             raise pool.refusal()
         if 0 < pool.queued < pool.queue_room and not (call.limiters or call.resolves):
-            pool.queued += 1  # the common case under load
-            if pool.admission.put(call):
+            starts = pool.admission.put(call)  # the common case under load
+            pool.queued += 1
+            if starts:
                 to_start = dispatch_locked(pool)
         elif not (_started_at_once(pool, call) or _enqueued_behind(pool, call)):
             to_start = dispatch_locked(pool)
@@ -118,11 +119,11 @@ def _enqueued_behind(pool: Pool, call: Call) -> bool:
     if pool.queued >= pool.queue_room and not call.resolves:  # names are never waited for
         _overflow(pool, call)
         return True
-    pool.queued += 1
     if call.limiters or call.resolves:
         acquire_limiters_locked(pool, call)
     else:
         pool.admission.put(call)
+    pool.queued += 1
     return call.place is not None and len(call.place) > 1
 
 
@@ -325,15 +326,18 @@ def end_assignment_locked(pool: Pool, worker: Worker) -> None:
         pool.resolving -= 1
     else:
         pool.busy -= 1
-    if worker.permit:
-        pool.budget.permits.give_back(worker.permit)
-        worker.permit = NONE
     if worker.waits:
         worker.waits = False
         pool.waiting -= 1
     if worker.abandoned:
         worker.abandoned = False
         pool.abandoned -= 1
+    if worker.permit:
+        permits = pool.budget.permits
+        permits.drop(worker.permit)
+        worker.permit = NONE
+        if permits.waits:
+            permits.pass_on()
 
 
 def others_wait_for_permit_locked(pool: Pool) -> bool:
@@ -424,14 +428,15 @@ def finish_and_begin_next(pool: Pool, worker: Worker, call: Call) -> None:
         without_convoy(pool.lock)
     with pool.lock:
         moved = release_limiters_locked(pool, call) if call.limiters else _NONE
-        ends = pool.draining or stdlib_threads._shutdown  # `stopping`, without the call
-        if moved or pool.queued or pool.budget.waiting_for_permit or ends:
+        if moved or pool.queued or pool.budget.waiting_for_permit:
             to_start = _end_and_begin_locked(pool, worker, call, moved)
         else:
             to_start = NO_WORKERS
             book_locked(pool, call)
             end_assignment_locked(pool, worker)
             pool.roster.idle.append(worker)  # the common case of `park`
+            if pool.draining or stdlib_threads._shutdown:  # not before: no lock is held to set the first
+                dismiss_idle(pool)
     if to_start or pool.hooks.on_event is not None:
         _after_end(pool, call, to_start)
 

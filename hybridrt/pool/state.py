@@ -313,6 +313,8 @@ class Roster:
     def forget(self) -> None:
         """Begin without workers, as a forked child must, where their threads are not."""
         for worker in getattr(self, "workers", ()):
+            worker.serving = worker.waits = worker.resolves = worker.abandoned = False
+            worker.permit = NONE
             worker.leave_behind()
         self.workers: set[Worker] = set()
         self.idle: list[Worker] = []
@@ -415,7 +417,7 @@ class Pool:
         self.limits = limits
         self.roster = roster
         self.hooks = hooks
-        self.profiles = Profiles()
+        self.profiles = Profiles(without_convoy=without_convoy)
         self.placed: dict[str, tuple[Profile, Placed]] = {}
         """Functions whose calls are placed, by name; for the statistics."""
         self.batched: dict[str, Batching] = {}

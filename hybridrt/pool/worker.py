@@ -306,12 +306,13 @@ class WorkerThread(Worker):
             return
         wall, cpu = self.pool.roster.wall_ns, self.pool.roster.cpu_ns
         nested_wall, nested_cpu = self.nested_wall_ns - wall(), self.nested_cpu_ns - cpu()
-        outer = self.outer
-        if self.call is not None:
-            self.outer = (self.call, *outer)
+        outer, running, cpu_start_ns = self.outer, self.call, self.cpu_start_ns
+        if running is not None:
+            self.outer = (running, *outer)
         try:
             self._execute(call)
         except BaseException:
+            self.call, self.cpu_start_ns = running, cpu_start_ns  # which goes on, if it survives this
             call.error = call.error or _lost(call)
             helped_lost(call)
             raise
@@ -385,8 +386,10 @@ class WorkerThread(Worker):
         if call is not None and call.error is None:
             call.error = _lost(call)
         try:  # each step may lack memory, and the next must not wait for that
-            self._close_probe()
-            worker_left(self, call)
+            try:
+                self._close_probe()
+            finally:
+                worker_left(self, call)
         finally:
             try:
                 self.release()

@@ -7,6 +7,7 @@ when it is full, so a generator whose consumer is slow holds no worker.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
@@ -19,6 +20,8 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.streams.producer import Producer
 
 __all__ = ["MakeStep", "Start", "Steps", "without_deadline"]
+
+logger = logging.getLogger("hybridrt")
 
 
 class _Cancellable(Protocol):
@@ -122,6 +125,9 @@ class Steps:
             cancelled = await self._wait()
         if not producer.inside and producer.claim_closing():
             self._close_generator()
+            if self._call is not None and self._call._is_to_be_abandoned():
+                self._call.add_done_callback(_log_error)
+                self._call = None  # and thus not waited for
             cancelled = await self._wait() or cancelled
         error, self._error = self._error, None
         producer.items.clear()
@@ -194,6 +200,13 @@ class Steps:
             raise error
         finally:
             del error
+
+
+def _log_error(closing: asyncio.Future[Any]) -> None:
+    """Log what a `finally` has raised that is not waited for."""
+    assert isinstance(closing, LoopCall)
+    if not closing.cancelled() and (error := closing.exception()) is not None:
+        logger.warning("%s raised after its caller was gone", closing.profile.name, exc_info=error)
 
 
 def without_deadline(start: Start) -> Start:

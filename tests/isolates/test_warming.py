@@ -16,7 +16,7 @@ from hybridrt.control.placement import Choice
 from hybridrt.isolates.isolate import Isolate
 from hybridrt.isolates.isolate_pool import IsolatePool, processes
 from hybridrt.loop.binding import current_binding
-from hybridrt.loop.isolated_call import warm_up
+from hybridrt.loop.isolated_call import IsolatedCall, warm_up
 from hybridrt.loop.router import Router
 from hybridrt.placements import PlacementReason
 from hybridrt.pool.limiters import WatchedLimiter
@@ -134,6 +134,20 @@ async def test_a_function_that_no_isolate_could_find_starts_none() -> None:
     warm_up(current_binding(), router, "process")
     assert not router.warming
     assert "lambda" in (router.not_portable or "")
+
+
+@pytest.mark.usefixtures("runtime")
+async def test_where_a_pool_takes_no_more_calls_no_isolate_is_made_ready(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(_: IsolatedCall) -> None:
+        raise RuntimeError("it closes")
+
+    monkeypatch.setattr(IsolatedCall, "go", refuse)
+    router = placed(colorsys.rgb_to_hls)
+    warm_up(current_binding(), router, "process")
+    await eventually(lambda: not router.warming)
+    assert not current_binding().warming
 
 
 @pytest.mark.usefixtures("kept", "one_at_a_time")

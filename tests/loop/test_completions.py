@@ -11,7 +11,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.loop.completions import CompletionQueue
-from hybridrt.pool.state import Call
+from hybridrt.pool.state import DONE, Call
 
 from .support import DEADLINE, Gate, hold, sole_worker, turns
 from .test_timeouts import wait_without_turning
@@ -189,3 +189,33 @@ def test_no_wake_up_is_lost_between_threads_and_the_loop() -> None:
     loop.turn()
     loop.turn()
     assert len(settled) == 100
+
+
+async def test_a_loop_that_could_not_be_woken_is_woken_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Killed(BaseException): ...
+
+    class Ended:
+        state = DONE
+        settled = False
+
+        def settle(self) -> None:
+            self.settled = True
+
+        started_ns = queued_ns = 0
+
+    loop = asyncio.get_running_loop()
+    completions = CompletionQueue(loop)
+    first, second = Ended(), Ended()
+
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "call_soon_threadsafe", kill)
+        with pytest.raises(Killed):
+            completions.put(first)  # type: ignore[arg-type]
+    completions.put(second)  # type: ignore[arg-type]
+    await turns()
+    assert (first.settled, second.settled) == (True, True)

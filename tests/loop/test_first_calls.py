@@ -283,3 +283,15 @@ async def test_calls_that_wait_for_each_other_are_seen_to_wait_and_all_start() -
 
 def test_held_calls_are_looked_at_every_few_milliseconds() -> None:
     assert 0.0 < LOOK <= 0.01
+
+
+async def test_any_number_of_held_calls_of_a_closed_loop_give_their_places_on() -> None:
+    first, dead = FirstCalls(), asyncio.new_event_loop()
+    of_loop = HeldCalls(dead)
+    held = [first.enter(of_loop, unknown(), Verdict()) for _ in range(2_000)]
+    assert held.count(None) == TRIED
+    here = await crowd(first, 1, unknown(), Verdict())
+    dead.close()
+    for _ in range(TRIED):
+        first.leave()
+    assert (first.running, first.held, let_go(here)) == (1, 0, [True])

@@ -149,6 +149,16 @@ async def test_another_thread_has_a_callback_run_in_the_next_iteration() -> None
         await asyncio.wait_for(ran.wait(), DEADLINE)
 
 
+async def test_a_thread_does_not_wait_for_the_loop_that_runs_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Runtime() as runtime:
+        watch, first = watching(runtime, Beats()), LoopFirst()
+        monkeypatch.setattr(watch, "call_soon", pytest.fail)
+        first.join_locked(watch)
+        first.give_way(int(DEADLINE * 1e9))
+        assert watch.runs_here()
+        assert not await asyncio.to_thread(watch.runs_here)
+
+
 def test_a_loop_that_does_not_run_or_is_closed_takes_no_callback() -> None:
     loop = asyncio.new_event_loop()
     with AdaptiveThreadPoolExecutor() as executor:

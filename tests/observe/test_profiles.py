@@ -128,6 +128,30 @@ def test_a_function_has_one_profile() -> None:
     assert profiles.of(one) is not profiles.of(two)
 
 
+def test_a_profile_is_made_without_the_lock_and_kept_with_it() -> None:
+    """What makes one may log, and then code of the user's runs."""
+    profiles, seen = Profiles(without_convoy=lambda lock: waited.append(lock) or lock), []
+    waited: list[object] = []
+
+    def make() -> Profile:
+        seen.append((profiles.lock.locked(), list(waited)))
+        return Profile("key", "name")
+
+    assert profiles.under("key", make) is profiles.under("key", make)
+    assert (seen, waited) == ([(False, [])], [profiles.lock])
+
+
+def test_of_two_threads_that_meet_a_function_at_once_both_have_the_same_profile() -> None:
+    profiles, first = Profiles(), Profile("key", "name")
+
+    def make() -> Profile:
+        profiles.under("key", lambda: first)  # the other thread is faster
+        return Profile("key", "name")
+
+    assert profiles.under("key", make) is first
+    assert profiles.all() == [first]
+
+
 def test_closures_made_anew_share_a_profile() -> None:
     def make(number: int) -> Callable[[], int]:
         return lambda: number

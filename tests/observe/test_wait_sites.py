@@ -94,3 +94,20 @@ def test_the_statistics_name_function_and_line(site: WaitSite) -> None:
     assert (shown.function, shown.waits, shown.wait, shown.quick) == ("function", 1, 0.05, 0)
     assert shown.file == __file__
     assert shown.line in (function.__code__.co_firstlineno, None)
+
+
+def test_two_threads_may_forget_one_site() -> None:
+    class Places(dict[int, WaitSite]):
+        def get(self, offset: int, default: object = None) -> object:  # type: ignore[override]
+            found = super().get(offset, default)
+            if self.pop(offset, None) is not None:  # another thread comes between
+                sites.by_code.pop(id(found.code))  # type: ignore[union-attr]
+            return found
+
+    sites = WaitSites()
+    sites.learn(function.__code__, 2)
+    site = sites.find(function.__code__, 2)
+    assert site is not None
+    sites.by_code[id(function.__code__)] = Places({2: site})
+    sites.forget(site)
+    assert len(sites) == 0

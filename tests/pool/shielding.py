@@ -61,6 +61,9 @@ class FakeWatch:
     def call_soon(self, callback: Callable[[], None]) -> bool:
         return False
 
+    def runs_here(self) -> bool:
+        return False
+
 
 class Play:
     """A shield whose calls, governor and time are played by the test."""

@@ -259,3 +259,25 @@ def test_a_worker_that_forks_leaves_the_child_without_its_own_call() -> None:
         """
     )
     assert out == "0\n3\n"
+
+
+def test_a_call_in_the_child_of_its_worker_holds_nothing() -> None:
+    out = run(
+        """
+        executor = hybridrt.AdaptiveThreadPoolExecutor()
+
+        def body():
+            with hybridrt.blocking():
+                assert shared.permits.held == [0, 0, 0, 0], shared.permits.held
+            assert executor.submit(sum, range(10)).result(DEADLINE) == 45
+
+        def forks():
+            return in_child(body)
+
+        executor.submit(int).result(DEADLINE)
+        executor._pool.profiles.of(forks).kind = hybridrt.Kind.SHORT
+        print(executor.submit(forks).result(DEADLINE))
+        executor.shutdown()
+        """
+    )
+    assert out == "0\n"

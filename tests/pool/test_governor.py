@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from hybridrt.errors import IsolateStartError
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.governor import governor as governor_module
 from hybridrt.governor.governor import IDLE_STEPS, LONG_SLEEP_NS, REST_NS, TICK_NS, Governor
 from hybridrt.governor.sampler import BRIEF_BATCH
 from hybridrt.measure.host import Memory
 from hybridrt.pool import state as state_module
+from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.pool.shutdown import close, worker_left
-from hybridrt.pool.state import Pool
+from hybridrt.pool.state import Call, Pool
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
@@ -496,6 +498,88 @@ def test_a_call_that_found_no_memory_for_a_worker_starts_at_the_next_step(
     assert (stage.running(), stage.permits.held) == ([], [0, 0, 0, 0])
     stage.step(3 * MS)
     assert stage.running() == [call]
+
+
+def fails(*_: Any) -> bool:
+    raise OSError("a library of a version that is not known")
+
+
+def test_a_step_that_fails_starts_the_workers_to_which_it_has_given_calls(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = stage.push_many(2, stage.learn(Kind.LONG))
+    monkeypatch.setattr(stage.budget.native_limits, "step", fails)
+    for _ in range(4):
+        with pytest.raises(OSError, match="not known"):
+            stage.step(40 * MS)
+    assert stage.running() == calls
+
+
+def test_a_step_that_fails_refuses_the_calls_that_it_has_taken_out_of_a_line(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = WatchedLimiter[Call](1, "isolates", most=1)
+    stage.budget.limiters.append(gate)
+    fn = stage.learn(Kind.WAITING, usual=0.1)
+    calls = [stage.push(fn, number, limiters=(gate,), spills=True) for number in range(2)]
+    monkeypatch.setattr(stage.budget.native_limits, "step", fails)
+    for _ in range(8):
+        with pytest.raises(OSError, match="not known"):
+            stage.step(50 * MS)
+    assert isinstance(calls[1].exception(0), IsolateStartError)
+
+
+class Unprintable(MemoryError):
+    """One for whose `repr` memory is lacking, too."""
+
+    def __repr__(self) -> str:
+        raise MemoryError
+
+
+def test_an_error_without_a_repr_lifts_the_permits_and_is_told_by_its_class(stage: Stage) -> None:
+    stage.budget.governor._fail(Unprintable())
+    assert (stage.permits.lifted, stage.budget.governor.error) == (True, "Unprintable")
+    stage.clock.advance(2.0)
+    stage.budget.governor._recover()
+    assert (stage.permits.lifted, stage.budget.governor.error) == (False, None)
+
+
+def test_a_log_that_fails_does_not_keep_calls_from_their_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("a handler of the user's")
+
+    monkeypatch.setattr(governor_module.logger, "error", fail)
+    calls = stage.push_many(2, stage.learn(Kind.LONG))
+    stage.budget.governor._fail(OSError("no clock"))
+    assert stage.running() == calls
+
+
+def test_a_governor_whose_thread_dies_can_be_started_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    governor = stage.budget.governor
+
+    def dies(*_: Any) -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(governor, "turn", fails)
+    monkeypatch.setattr(governor, "_fail", dies)
+    governor._alive = True
+    governor._wakeup.put(None)
+    with pytest.raises(SystemExit):
+        governor._run()
+    assert (governor.parked, governor._alive) == (True, False)
+
+
+def test_a_governor_that_fails_gives_libraries_their_threads_back(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restored = []
+    monkeypatch.setattr(stage.budget.native_limits, "restore", lambda: restored.append(True))
+    stage.budget.governor._fail(OSError("no clock"))
+    assert restored == [True]
 
 
 def test_the_failure_shows_in_the_statistics(

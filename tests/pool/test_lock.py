@@ -5,18 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.executor import budget
 from hybridrt.executor.budget import shared
 from hybridrt.pool import lock as lock_module
+from hybridrt.pool import scheduler
 from hybridrt.pool.admission import FifoAdmission
-from hybridrt.pool.lock import without_convoy
+from hybridrt.pool.lock import SelfWaitError, without_convoy
 from hybridrt.pool.state import Call
 
 from .conftest import Make
-from .support import DEADLINE, Meeting, until
+from .support import DEADLINE, Meeting, named, until
 
 
 def test_a_free_lock_is_returned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,6 +88,65 @@ def test_what_a_finalizer_does_in_the_middle_of_a_step_fails_instead_of_waiting_
     meeting.end()
     assert (queued.result(DEADLINE), last.result(DEADLINE), told) == (3, 4, [False])
     assert executor.statistics().completed == 5
+
+
+@pytest.fixture
+def interrupts(make: Make, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Runs a function in the middle of a submission, as a finalizer or a signal handler does."""
+    hold, executor = scheduler.hold_locked, make(1)
+
+    def interrupt(handler: Callable[[], None]) -> None:
+        def interrupted(*args: Any) -> None:
+            monkeypatch.setattr(scheduler, "hold_locked", hold)
+            handler()
+            hold(*args)
+
+        monkeypatch.setattr(lock_module, "LOOKS", 2)
+        monkeypatch.setattr(scheduler, "hold_locked", interrupted)
+        assert executor.submit(abs, -1).result(DEADLINE) == 1
+
+    return interrupt
+
+
+def test_a_function_that_is_new_to_its_pool_fails_there_too(
+    make: Make, interrupts: Callable[[Callable[[], None]], None]
+) -> None:
+    executor, errors = make(1), list[BaseException]()
+
+    def submit() -> None:
+        try:
+            executor.submit(named("new"))
+        except SelfWaitError as error:
+            errors.append(error)
+
+    interrupts(submit)
+    assert len(errors) == 1
+
+
+def test_a_fork_in_the_middle_of_a_step_does_not_release_the_lock_of_that(
+    interrupts: Callable[[Callable[[], None]], None],
+) -> None:
+    locked = []
+
+    def fork() -> None:
+        try:
+            budget._before_fork()
+        except SelfWaitError:  # CPython prints it and forks
+            budget._after_fork_in_parent()
+            locked.append(shared.lock.locked())
+            shared.lock.acquire(blocking=False)  # if it was released: the step goes on
+
+    interrupts(fork)
+    assert locked == [True]
+
+
+def test_a_fork_holds_the_lock_and_its_parent_releases_it() -> None:
+    budget._before_fork()
+    assert shared.lock.locked()
+    budget._after_fork_in_parent()
+    with shared.lock:
+        budget._after_fork_in_parent()  # of a fork that holds nothing
+        assert shared.lock.locked()
 
 
 def test_a_thread_that_waits_for_another_one_is_not_taken_to_wait_for_itself(

@@ -15,6 +15,7 @@ from hybridrt.governor.sampler import OLD_GAP_NS
 from hybridrt.observe.functions import SETTLED
 from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT
+from hybridrt.pool.phase import Phase
 from hybridrt.pool.rebalance import OVERDRAFT_NS, exchange_permit
 from hybridrt.pool.scheduler import begin_next
 from hybridrt.pool.state import ASSIGNED, QUEUED
@@ -462,6 +463,23 @@ def test_a_batch_whose_call_takes_long_gives_the_rest_back_in_order(stage: Stage
     assert stage.pool.queued == 5
     stage.step(4 * MS, times=2)  # it is seen to wait: the next goes on with its permit
     assert stage.running()[:2] == calls[:2]
+
+
+def test_a_batch_whose_call_stands_in_line_for_a_permit_lets_the_others_go(stage: Stage) -> None:
+    fn = stage.learn(Kind.SHORT)
+    stage.pool.profiles.of(fn).batch = 4
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    calls, ended = stage.push_many(4, fn), make_call(stage.pool, fn)
+    stage.end(blocker)
+    worker = stage.worker_of(calls[0])
+    ended.quick, ended.value = True, "ended before it"
+    worker.held.append(ended)
+    exchange_permit(worker, NONE)
+    worker.phase = Phase(asking=object())
+    stage.step(4 * MS)
+    assert not worker.batch
+    assert stage.running() == calls[:2]
+    assert ended.result(0) == "ended before it"
 
 
 def test_a_call_with_a_gate_begins_no_batch(stage: Stage) -> None:

@@ -21,13 +21,16 @@ class Watch:
     """A loop that runs what it is asked for when the test says."""
 
     def __init__(self) -> None:
-        self.runs = True
+        self.runs, self.here = True, False
         self.ready: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[[], None]) -> bool:
         if self.runs:
             self.ready.append(callback)
         return self.runs
+
+    def runs_here(self) -> bool:
+        return self.here
 
     def iterate(self) -> None:
         self.ready.popleft()()
@@ -140,6 +143,26 @@ def test_a_loop_that_does_not_run_is_not_waited_for(scene: Scene) -> None:
     assert scene.waits == []
 
 
+def test_the_loop_of_the_asking_thread_is_not_asked(scene: Scene) -> None:
+    """It would wait for itself: `asyncio.run` in an offloaded function, with a runtime."""
+    scene.watch.here = True
+    scene.give_way()
+    assert (scene.waits, list(scene.watch.ready)) == ([], [])
+
+
+def test_calls_that_are_counted_while_another_one_waits_stay_counted(scene: Scene) -> None:
+    scene.meanwhile = (others_wait(scene, calls=5) for _ in range(1))
+    scene.give_way()
+    assert scene.first.calls == 6
+
+
+def others_wait(scene: Scene, calls: int) -> None:
+    scene.first.calls += calls
+    for _ in range(2):
+        scene.iteration(REST_NS)
+    scene.iteration(0)
+
+
 def test_a_loop_that_stops_while_it_is_asked_answers(scene: Scene) -> None:
     scene.meanwhile = (stop_and_iterate(scene) for _ in range(1))
     scene.give_way()
@@ -171,6 +194,9 @@ def test_a_loop_whose_watch_has_gone_is_not_asked(scene: Scene) -> None:
     gc.collect()
     scene.give_way()
     assert scene.waits == []
+    assert scene.first.known
+    scene.first.forget_lost_locked()
+    assert not scene.first.known
 
 
 @pytest.mark.race

@@ -106,6 +106,17 @@ def test_threads_are_left_alone_while_a_runtime_refuses() -> None:
     assert blas.num_threads == 1
 
 
+def test_in_a_forked_child_no_runtime_refuses_and_one_that_is_closed_there_hurts_nothing() -> None:
+    blas = Library(8)
+    bounds = limits(blas=blas)
+    bounds.refuse()
+    bounds.start_clean()
+    assert bounds.active
+    bounds.allow()
+    bounds.step(0, 8, cores=8)
+    assert blas.num_threads == 1
+
+
 def test_the_environment_switches_it_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HYBRIDRT_GOVERN_NATIVE", "0")
     assert not NativeLimits(dict[str, Library]().items).active

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable
 from textwrap import dedent
 from typing import Any
@@ -15,6 +16,7 @@ from hybridrt.measure import gil, kernel
 from hybridrt.observe.functions import Profile
 from hybridrt.pool import worker as worker_module
 from hybridrt.pool.limiters import Limiter
+from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import WorkerThread
 
@@ -174,3 +176,38 @@ def test_a_program_at_its_limit_of_memory_ends() -> None:
         [sys.executable, "-c", dedent(script)], capture_output=True, text=True, timeout=60, check=False
     )
     assert "all over" in done.stdout, done.stderr
+
+
+def test_a_call_that_could_not_be_queued_does_not_count(
+    make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make_private(max_workers=1)
+    for path in (0, 1):  # the lane is empty; calls are queued
+        meanwhile = [submit(pool, named("queued")) for _ in range(path)]
+        with monkeypatch.context() as patched:
+            patched.setattr(pool.admission, "put", lacks_memory)
+            patched.setattr(pool.admission, "start_at_once", lambda *_: False)
+            patched.setattr(pool, "queued", pool.queued + path)
+            before = pool.queued
+            with pytest.raises(MemoryError):
+                submit(pool, named("lost"))
+            assert pool.queued == before
+        [call.result(DEADLINE) for call in meanwhile]
+
+
+def test_a_worker_that_could_not_be_noted_is_none(
+    make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Lacking(weakref.WeakSet[Any]):
+        def add(self, item: Any) -> None:
+            monkeypatch.undo()
+            raise MemoryError
+
+    pool = make_private(lanes=False, max_workers=1)
+    monkeypatch.setattr(pool.roster, "threads", Lacking())
+    call = submit(pool, named("call"), 1)
+    with pool.lock:  # as the governor does at its next step, or has done already
+        to_start = dispatch_locked(pool)
+    pool.start(to_start)
+    assert call.result(DEADLINE) == (1,)
+    assert len(pool.roster.workers) == 1

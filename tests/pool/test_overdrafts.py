@@ -140,6 +140,16 @@ def test_a_pool_that_is_full_does_not_keep_the_overdraft_from_another(stage: Sta
     assert waiting in stage.running()
 
 
+def test_a_lane_whose_calls_take_as_long_as_the_patience_does_not_stand_still(stage: Stage) -> None:
+    for call in (calls := stage.push_many(8, stage.learn(Kind.LONG, usual=PATIENCE)))[:-1]:
+        stage.compute(call)
+        stage.step(10 * MS, times=int(1.2 * PATIENCE / (10 * MS)))
+        assert stage.running() == [call]
+        stage.end(call)
+    assert stage.running() == [calls[-1]]
+    assert stage.pool.tally.overdrafts == 0
+
+
 def test_calls_that_usually_take_long_are_given_up_to_four_times_that(stage: Stage) -> None:
     fn = stage.learn(Kind.LONG, usual=2.0)
     first, second = stage.push_many(2, fn)

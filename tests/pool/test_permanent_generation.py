@@ -187,6 +187,20 @@ def test_the_last_loop_goes_in_the_middle_of_a_collection(played: Played) -> Non
     assert played.collector.history == ["freeze", "unfreeze"]
 
 
+def test_the_last_loop_goes_while_another_thread_is_about_to_freeze(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def freeze() -> None:
+        played.generation.use(wanted=False)
+        played.collector.history.append("freeze")
+
+    played.generation.use(wanted=True)
+    played.collector.begin()
+    monkeypatch.setattr(played.collector, "freeze", freeze)
+    played.collector.end()
+    assert played.collector.history == ["freeze", "unfreeze", "freeze", "unfreeze"]
+
+
 def test_a_loop_comes_in_the_middle_of_a_collection(played: Played) -> None:
     played.passes(10**18)
     played.collector.begin()

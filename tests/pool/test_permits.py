@@ -72,9 +72,9 @@ def test_a_long_call_beyond_the_limit_keeps_unknown_calls_out_and_short_ones_in(
 
 def test_only_a_permit_given_back_counts_as_a_move(permits: Permits) -> None:
     permits.take(SHORT)
-    permits.exchange(NONE, LONG)
+    permits.take(LONG)
     assert permits.moves == 0
-    permits.exchange(LONG, NONE)
+    permits.give_back(LONG)
     permits.give_back(SHORT)
     assert permits.moves == 2
     assert permits.held == [0, 0, 0, 0]

@@ -112,11 +112,104 @@ def test_exchanging_a_permit_lets_the_line_have_the_old_one_only(permits: Permit
     first, second = Asking(), Asking()
     permits.ask(SHORT, first)
     permits.ask(SHORT, second)
-    permits.exchange(SHORT, LONG)
+    permits.take(LONG)
+    permits.give_back(SHORT)
     assert (first.permit, second.permit, permits.held) == (SHORT, NONE, [0, 1, 1, 0])
 
 
+def test_where_memory_is_lacking_a_permit_is_given_back_or_not_at_all(permits: Permits) -> None:
+    class Lacking(int):
+        def __add__(self, other: int) -> int:
+            raise MemoryError
+
+    permits.take(SHORT)
+    permits.moves = Lacking(0)
+    with pytest.raises(MemoryError):
+        permits.give_back(SHORT)
+    assert permits.held[SHORT] == 1
+
+
+def test_a_call_that_could_not_be_granted_its_permit_stays_in_the_line(permits: Permits) -> None:
+    class Struck(Asking):
+        def granted_locked(self, permit: int) -> bool:
+            raise KeyboardInterrupt
+
+    permits.take(SHORT)
+    struck = Struck()
+    permits.ask(SHORT, struck)
+    with pytest.raises(KeyboardInterrupt):
+        permits.give_back(SHORT)
+    assert [*permits.lines[SHORT]] == [struck]
+    permits.withdraw(SHORT, struck)
+    assert permits.waits == 0
+
+
+def test_a_call_that_could_not_stand_in_line_stands_there_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, holds = threading.Event(), threading.Event()
+    found: list[object] = []
+
+    def lacks() -> None:
+        raise MemoryError
+
+    def turns() -> None:
+        worker = current_worker()
+        assert worker is not None
+        assert worker.call is not None
+        leave(worker, worker.call)
+        assert waits.wait(DEADLINE)
+        with pytest.raises(MemoryError):
+            enter(worker, worker.call)
+        assert worker.phase is not None
+        found.append(worker.phase.asking)
+
+    with open_pool() as pool:
+        known(pool, turns, Kind.SHORT)
+        known(pool, holds.wait, Kind.SHORT)
+        call = submit(pool, turns)
+        until(lambda: pool.budget.permits.held[SHORT] == 0 and pool.busy == 1, "it waits")
+        holder = submit(pool, holds.wait, DEADLINE)
+        monkeypatch.setattr(pool.budget.governor, "wake_locked", lacks)
+        waits.set()
+        call.result(DEADLINE)
+        assert (found, pool.budget.permits.waits) == ([None], 0)
+        monkeypatch.undo()
+        holds.set()
+        holder.result(DEADLINE)
+
+
 # ---------------------------------------------------------------------- blocking()
+
+
+def test_a_generator_that_leaves_the_block_in_another_call_asks_for_no_permit() -> None:
+    def steps() -> Iterator[object]:
+        worker = current_worker()
+        with blocking():
+            yield worker
+        other = current_worker()
+        assert worker is not None
+        assert other is not None
+        yield (other is worker, worker.permit, other.permit)
+
+    generator, gate, waiting = steps(), threading.Event(), threading.Event()
+
+    def step() -> object:
+        return next(generator)
+
+    def waits() -> object:
+        waiting.set()
+        assert gate.wait(DEADLINE)
+        return current_worker()
+
+    with open_pool() as pool:
+        known(pool, step, Kind.SHORT)
+        known(pool, waits, Kind.WAITING)
+        first = submit(pool, step).result(DEADLINE)
+        until(lambda: pool.busy == 0, "the first step has ended")
+        other = submit(pool, waits)
+        assert waiting.wait(DEADLINE)
+        assert submit(pool, step).result(DEADLINE) == (False, NONE, SHORT)
+        gate.set()
+        assert other.result(DEADLINE) is first
 
 
 def test_a_call_that_comes_back_goes_before_a_queued_one(monkeypatch: pytest.MonkeyPatch) -> None:

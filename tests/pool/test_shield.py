@@ -259,6 +259,16 @@ def test_an_objection_is_over_when_nobody_knows_of_it_any_more(play: Play) -> No
     assert (play.switch.value, play.told.reason) == (LOWEST, ShieldReason.TIGHT)
 
 
+def test_a_loop_that_is_lost_without_leaving_goes_first_no_more(play: Play) -> None:
+    lost = FakeWatch()
+    play.shield.join(lost)
+    assert play.shield.goes_first()
+    del lost
+    gc.collect()
+    play.shield.rest()
+    assert not play.shield.goes_first()
+
+
 def test_loops_are_measured_closely_from_the_moment_a_call_begins(play: Play) -> None:
     watches = [FakeWatch(), FakeWatch(shield=False)]
     for watch in watches:

@@ -15,15 +15,16 @@ from typing import Any
 
 import pytest
 
-from hybridrt import WorkerLostError
+from hybridrt import AdaptiveThreadPoolExecutor, WorkerLostError
 from hybridrt.executor.budget import shared
+from hybridrt.observe.functions import Profile
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.roster import may_leave
 from hybridrt.pool.state import Call, Pool
-from hybridrt.pool.worker import WorkerThread
+from hybridrt.pool.worker import WorkerThread, current_worker
 from hybridrt.values import Kind
 
 from .conftest import Make, MakePool
@@ -54,6 +55,22 @@ def spin_until(event: threading.Event) -> None:
 
 
 # ---------------------------------------------------------------------- coming and going
+
+
+def test_a_worker_that_parks_while_its_executor_is_dropped_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    executors = [AdaptiveThreadPoolExecutor(min_workers=1)]
+    pool = executors[0]._pool
+    record = Profile.record
+
+    def dropped(profile: Profile, *args: Any) -> None:
+        executors.clear()  # as by another thread
+        record(profile, *args)
+
+    assert executors[0].submit(len, "a").result(DEADLINE) == 1
+    until(lambda: pool.busy == 0, "its worker is parked")
+    monkeypatch.setattr(Profile, "record", dropped)
+    executors[0].submit(len, "ab").result(DEADLINE)
+    until(lambda: not pool.roster.workers, "it has left")
 
 
 def test_surplus_workers_leave_after_the_idle_timeout_and_the_last_one_stays(
@@ -394,3 +411,29 @@ def test_thread_hooks_run_in_each_workers_thread_at_its_start_and_end(make: Make
     meeting.end()
     executor.shutdown()
     assert sorted(stopped) == sorted(started)
+
+
+def test_a_call_that_survives_what_killed_the_one_it_helped_is_what_its_worker_runs(
+    make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Struck:
+        on_event = True
+
+        def started(self, _: Call) -> None:
+            monkeypatch.undo()
+            raise Killed
+
+    pool = make_private(lanes=False, max_workers=1)
+
+    def outer() -> bool:
+        inner = submit(pool, named("inner"))
+        monkeypatch.setattr(pool, "hooks", Struck())
+        with pytest.raises(Killed):
+            inner.result()
+        worker = current_worker()
+        assert worker is not None
+        return worker.call is call and worker.outer == ()
+
+    call = make_call(pool, outer)
+    pool.push(call)
+    assert call.result(DEADLINE)

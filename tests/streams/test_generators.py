@@ -275,6 +275,30 @@ async def test_cancelling_ends_at_once_where_calls_may_be_abandoned() -> None:
         await eventually(ended.is_set)
 
 
+async def test_closing_does_not_wait_for_the_finally_where_calls_may_be_abandoned() -> None:
+    async with Runtime() as runtime, Gate() as gate:
+
+        @offload(abandon_on_cancel=True, buffer=1)
+        def held_at_end() -> Iterator[int]:
+            try:
+                yield 1
+                yield 2
+                yield 3
+            finally:
+                gate()
+
+        stream = held_at_end()
+        assert await anext(stream) == 1
+        await eventually(lambda: nothing_runs(runtime))
+        closing = asyncio.ensure_future(stream.aclose())
+        await gate.entered()
+        await turns()
+        assert closing.done()
+        gate.release()
+        await closing
+        await eventually(lambda: nothing_runs(runtime))
+
+
 async def test_a_generator_may_stop_itself_when_nobody_waits() -> None:
     async with Runtime(), Gate() as gate:
 

@@ -1,0 +1,31 @@
+"""What user code may fail with in a pipe: any `Exception`, and a `CancelledError` of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+__all__ = ["FAILURES", "failure"]
+
+FAILURES = (Exception, asyncio.CancelledError)
+"""What is caught around user code. A task group takes a task that ends with a `CancelledError` for one that
+has ended in good order, so that items would be lost unseen."""
+
+
+def failure(error: BaseException, what: str) -> Exception:
+    """Return what user code has failed with; call it in the task that awaited it.
+
+    Args:
+        error: One of `FAILURES`.
+        what: What was awaited, for the message.
+
+    Raises:
+        asyncio.CancelledError: The pipe was cancelled, and not the user code alone.
+    """
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if task is None or task.cancelling():
+        raise error
+    failed = RuntimeError(f"the {what} was cancelled, and the pipe was not")
+    failed.__cause__ = error
+    return failed

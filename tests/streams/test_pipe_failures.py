@@ -1,0 +1,272 @@
+"""`pipe`: which item a failure belongs to, and that no other item is lost by it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from hybridrt import OffloadTimeoutError, Runtime, offload, pipe, stage
+
+from ..isolates import far
+from ..loop.support import Gate, Timers, turns
+
+
+async def listed(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+def as_kind(kind: str, fn: Callable[[int], Any]) -> Any:
+    """Return a function as a stage of that kind."""
+
+    async def on_loop(number: int) -> Any:
+        return fn(number)
+
+    def generator(number: int) -> Iterator[Any]:
+        yield fn(number)
+
+    async def async_generator(number: int) -> AsyncIterator[Any]:
+        yield fn(number)
+
+    return {
+        "def": fn,
+        "awaitable": lambda number: on_loop(number),
+        "async def": on_loop,
+        "generator": generator,
+        "async generator": async_generator,
+        "offloaded": offload(fn, limit=2),
+    }[kind]
+
+
+kinds = pytest.mark.parametrize(
+    "kind", ["def", "awaitable", "async def", "generator", "async generator", "offloaded"]
+)
+both_orders = pytest.mark.parametrize("ordered", [True, False])
+
+
+# ---------------------------------------------------------------------- what cancels itself
+
+
+async def cancelled_on_loop() -> AsyncIterator[int]:
+    yield 1
+    future = asyncio.get_running_loop().create_future()
+    future.cancel()
+    await future
+
+
+def cancelled_in_worker() -> Iterator[int]:
+    yield 1
+    raise asyncio.CancelledError
+
+
+@pytest.mark.parametrize("source", [cancelled_on_loop, cancelled_in_worker])
+async def test_a_source_that_cancels_itself_ends_the_pipe_with_an_error(source: Any) -> None:
+    async with Runtime():
+        with pytest.raises(RuntimeError, match="the source was cancelled, and the pipe was not") as caught:
+            await listed(pipe(source(), str))
+    assert caught.value.__notes__ == ["in the source of the pipe, after 1 items"]
+
+
+def cancelled_at_40(number: int) -> int:
+    if number == 40:
+        raise asyncio.CancelledError
+    return number
+
+
+@both_orders
+@kinds
+async def test_a_function_that_cancels_itself_fails_at_that_item_alone(kind: str, ordered: bool) -> None:
+    async with Runtime():
+        results = pipe(range(300), as_kind(kind, cancelled_at_40), ordered=ordered, on_error="skip")
+        found = await listed(results)
+    assert sorted(found) == [number for number in range(300) if number != 40]
+    (skipped,) = results.skipped
+    assert (skipped.number, skipped.item) == (40, 40)
+    assert str(skipped.error) == "the function was cancelled, and the pipe was not"
+    assert isinstance(skipped.error.__cause__, asyncio.CancelledError)
+
+
+@both_orders
+@pytest.mark.parametrize("kind", ["def", "async def", "generator", "async generator", "offloaded"])
+async def test_a_function_that_cancels_itself_ends_the_pipe_and_names_its_item(
+    kind: str, ordered: bool
+) -> None:
+    async with Runtime():
+        with pytest.raises(RuntimeError, match="the function was cancelled, and the pipe was not") as caught:
+            await listed(pipe(range(3000), as_kind(kind, cancelled_at_40), ordered=ordered))
+    assert [note.endswith("item 40: 40") for note in caught.value.__notes__] == [True]
+
+
+async def test_a_function_that_cancels_its_task_does_not_hold_the_pipe_up() -> None:
+    async def cancelled(number: int) -> int:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return number
+
+    with pytest.raises(RuntimeError, match="the stage was cancelled, and the pipe was not"):
+        await listed(pipe(range(3), cancelled))
+
+
+async def test_a_batch_that_cancels_itself_is_skipped_with_all_its_items() -> None:
+    @offload(batch=8)
+    def cancelled_with_9(numbers: list[int]) -> list[int]:
+        if 9 in numbers:
+            raise asyncio.CancelledError
+        return numbers
+
+    async with Runtime():
+        results = pipe(range(64), cancelled_with_9, on_error="skip")
+        found = await listed(results)
+    skipped = [each.item for each in results.skipped]
+    assert 9 in skipped
+    assert [each.number for each in results.skipped] == skipped
+    assert sorted(found + skipped) == list(range(64))
+
+
+# ---------------------------------------------------------------------- which item it was
+
+
+async def test_a_batched_function_may_consume_its_list() -> None:
+    @offload(batch=8)
+    def consume(numbers: list[int]) -> list[int]:
+        return [numbers.pop(0) for _ in range(len(numbers))]
+
+    async with Runtime():
+        assert await listed(pipe(range(20), consume)) == list(range(20))
+
+
+@both_orders
+@kinds
+async def test_an_error_group_of_a_stage_is_raised_as_it_is(kind: str, ordered: bool) -> None:
+    group = ExceptionGroup("mine", [KeyError(1), ValueError(2)])
+
+    def fails(number: int) -> int:
+        raise group
+
+    async with Runtime():
+        with pytest.raises(ExceptionGroup) as caught:
+            await listed(pipe([7], as_kind(kind, fails), ordered=ordered))
+    assert caught.value is group
+    assert [note.endswith("item 0: 7") for note in group.__notes__] == [True]
+
+
+async def test_what_cannot_be_awaited_is_not_counted_away() -> None:
+    async def fail(number: int) -> int:
+        raise LookupError(number)
+
+    async def give(number: int) -> int:
+        return number
+
+    def some_awaitable(number: int) -> Any:
+        if number % 3 == 0:
+            raise LookupError(number)
+        return fail(number) if number % 3 == 1 else give(number)
+
+    async with Runtime():
+        results = pipe(range(90), stage(some_awaitable, concurrency=1), on_error="skip")
+        assert await listed(results) == list(range(2, 90, 3))
+    found = sorted((each.number, each.item, each.error.args[0]) for each in results.skipped)
+    assert found == [(number,) * 3 for number in range(90) if number % 3 != 2]
+
+
+class Thing:
+    """What can be referred to weakly."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+@both_orders
+@pytest.mark.parametrize("kind", ["def", "async def", "generator", "async generator", "offloaded"])
+async def test_a_skipped_error_keeps_its_own_item_and_no_other(kind: str, ordered: bool) -> None:
+    things: WeakSet[Thing] = WeakSet()
+
+    def make(number: int) -> Thing:
+        things.add(thing := Thing(number))
+        return thing
+
+    def make_another(thing: Thing) -> Thing:
+        if thing.number % 10 == 3:
+            raise LookupError(thing.number)
+        return make(thing.number)
+
+    async with Runtime():
+        source = map(make, range(200))
+        async with pipe(source, as_kind(kind, make_another), ordered=ordered, on_error="skip") as results:
+            assert len([None async for _ in results]) == 180
+            del source
+        gc.collect()
+        assert sorted(thing.number for thing in things) == list(range(3, 200, 10))
+        assert {id(thing) for thing in things} == {id(each.item) for each in results.skipped}
+
+
+# ---------------------------------------------------------------------- generators with options
+
+
+def current_thread(_: int) -> Iterator[threading.Thread]:
+    yield threading.current_thread()
+
+
+@both_orders
+async def test_an_inline_generator_runs_on_the_loop(ordered: bool) -> None:
+    async with Runtime():
+        here = offload(current_thread, where="inline")
+        assert await listed(pipe([1, 2], here, ordered=ordered)) == [threading.current_thread()] * 2
+
+
+async def test_the_environment_may_have_generators_run_on_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("options", "offload"):
+        monkeypatch.setattr(sys.modules[f"hybridrt.{module}"], "IN_PLACE", "inline")
+    async with Runtime():
+        assert await listed(pipe([1], current_thread)) == [threading.current_thread()]
+
+
+def test_a_pure_generator_is_iterated_over_where_its_options_say() -> None:
+    assert stage(offload(far.count_to, pure=True, where="isolate")).kind == "async generator"
+    assert stage(offload(far.count_to, pure=True)).kind == "async generator"
+    assert stage(far.count_to).kind == "generator"
+
+
+@both_orders
+async def test_a_generator_that_is_late_fails_at_that_item_alone(timers: Timers, ordered: bool) -> None:
+    async with Runtime(), Gate() as gate:
+
+        @offload(timeout=5.0)
+        def late(number: int) -> Iterator[int]:
+            yield gate(number) if number == 25 else number
+
+        results = pipe(range(50), stage(late, concurrency=1), ordered=ordered, on_error="skip")
+        found = asyncio.ensure_future(listed(results))
+        assert await gate.entered() == 25
+        while not (results.skipped or found.done()):
+            timers.fire()
+            await turns(1)
+        assert await found == [number for number in range(50) if number != 25]
+        (skipped,) = results.skipped
+        assert (skipped.number, skipped.item) == (25, 25)
+        assert isinstance(skipped.error, OffloadTimeoutError)
+
+
+async def test_a_generator_that_is_late_ends_the_pipe_and_names_its_item(timers: Timers) -> None:
+    async with Runtime(), Gate() as gate:
+
+        @offload(timeout=5.0)
+        def late(number: int) -> Iterator[int]:
+            yield gate(number) if number == 1 else number
+
+        found = asyncio.ensure_future(listed(pipe(range(3), stage(late, concurrency=1))))
+        assert await gate.entered() == 1
+        while not found.done():
+            timers.fire()
+            await turns(1)
+        with pytest.raises(OffloadTimeoutError, match=r"timeout of 5\.0 s") as caught:
+            await found
+        assert caught.value.__notes__ == ["in stage 'late' of the pipe, item 1: 1"]
