@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.figures import Target, ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
-__all__ = ["candidates", "run"]
+__all__ = ["BASES", "QUESTIONS", "candidates", "run"]
 
 QUESTIONS = 32
 WAYS = {
@@ -26,7 +26,7 @@ WAYS = {
     "fastapi, runtime": "FastAPI, one line: a `Runtime`",
     "fastapi, pure": "FastAPI, a `Runtime`, the parse is `pure`",
 }
-_BASES = {
+BASES = {
     "agent": "by hand",
     "langgraph, runtime": "langgraph",
     "langgraph, pure": "langgraph",
@@ -112,7 +112,7 @@ def _figures(taken: Sequence[Sample]) -> Figures:
 
 def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
     """Yield the promises that the candidates which ran can tell about."""
-    for way, base in _BASES.items():
+    for way, base in BASES.items():
         if way not in found or base not in found:
             continue
         ours, theirs = found[way], found[base]

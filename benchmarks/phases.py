@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks.figures import Spread, Target, ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
-__all__ = ["candidates", "run"]
+__all__ = ["FEW_FIRST", "IN_FLIGHT", "LOADS", "best_size", "candidates", "run"]
+
+IN_FLIGHT = 128
 
 FEW_FIRST = "50 ms + 5 ms Python, few first"
 """The first load again, after some seconds of two callers: by then the function is known."""
@@ -55,7 +57,7 @@ def candidates(*, quick: bool) -> list[Candidate]:
                 "way": way,
                 "size": size,
                 "loop": "asyncio",
-                "in_flight": 128,
+                "in_flight": IN_FLIGHT,
                 "few": 2 * timing["warm"] if load == FEW_FIRST else 0.0,
                 **timing,
             },
@@ -111,8 +113,7 @@ def _rows(load: str, found: Mapping[str, Mapping[str, Spread]]) -> Iterator[tupl
 
 def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Target]:
     """Yield what is promised of our pools, against the best fixed size of the same run."""
-    static = [name for size in SIZES if (name := f"static {size} under {load}") in samples]
-    best = max(static, key=lambda name: _median(samples[name], "calls"), default=None)
+    best = best_size(load, samples)
     for title in OURS:
         name = f"{title} under {load}"
         if name not in samples:
@@ -131,6 +132,12 @@ def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Tar
             claim = f"over those of the best fixed size, {name}"
             yield Target(claim=f"calls/s {claim}", figure=calls, limit=THROUGHPUT, at_least=True)
             yield Target(claim=f"call p99 {claim.replace('those', 'that')}", figure=time, limit=1.0)
+
+
+def best_size(load: str, samples: Mapping[str, Sequence[Sample]]) -> str | None:
+    """Return the name of the fixed size with the most calls per second under a load."""
+    static = [name for size in SIZES if (name := f"static {size} under {load}") in samples]
+    return max(static, key=lambda name: _median(samples[name], "calls"), default=None)
 
 
 def _each(taken: Sequence[Sample], figure: str) -> list[float]:

@@ -52,7 +52,7 @@ def _short(value: float) -> str:
 
 
 def _mixed(reports: Reports) -> str:
-    report = reports("mixed-py3.11")
+    report = reports("mixed-py3.13")
     best = report["best_static"]
     ratio = {target["claim"]: 1 / target["figure"]["median"] for target in report["targets"]}
     of_best = {way: ratio[f"requests, {best} / {way}"] for way in ("default_executor", "offload", "pure")}
@@ -67,7 +67,7 @@ def _mixed(reports: Reports) -> str:
         its loop is {between((loop[way] for way in threads), 1)} ms instead of {loop[best]:.0f}. If what
         computes is declared `pure` and may leave for another process, it answers {of_best["pure"]:.1f} times
         those on the best size and {of_default["pure"]:.1f} times those on the default, and the p99 of its
-        loop is {loop["pure"]:.1f} ms ([report](../benchmarks/results/mixed-py3.11.md)). {_cost(reports)}""")
+        loop is {loop["pure"]:.1f} ms ([report](../benchmarks/results/mixed-py3.13.md)). {_cost(reports)}""")
 
 
 def _cost(reports: Reports) -> str:
@@ -82,7 +82,7 @@ _MODES = {"standing": "256", "single, one core": "one"}
 
 
 def _dispatch(reports: Reports) -> str:
-    report = reports("dispatch-py3.11")
+    report = reports("dispatch-py3.13")
     head = [
         "us per call (ratio)",
         *(f"{name}, {loop}" for name in _MODES.values() for loop in dispatch.LOOPS),
@@ -126,7 +126,7 @@ def _ratio(report: Mapping[str, Any], mode: str, way: str, loop: str) -> float:
 
 
 def _dispatch_in_short(reports: Reports) -> str:
-    report = reports("dispatch-py3.11")
+    report = reports("dispatch-py3.13")
     found = report["wall_us"]["standing"]
     us = {way: [found[f"{way} on {loop}"]["median"] for loop in dispatch.LOOPS] for way in _ways(report)}
     ours = [each for way in dispatch.OURS for each in us.get(way, ())]

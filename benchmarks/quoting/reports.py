@@ -17,8 +17,9 @@ from benchmarks.loads.store import read
 __all__ = ["QUOTED", "Reports", "between", "machine", "paragraph", "sources"]
 
 QUOTED = (
+    "agents-py3.13",
     "cost-py3.13",
-    "dispatch-py3.11",
+    "dispatch-py3.13",
     "echo-py3.11",
     "frameworks-py3.13",
     "inline-py3.11",
@@ -27,9 +28,11 @@ QUOTED = (
     "loads-py3.11",
     "lost_workers-py3.13",
     "measuring-py3.11",
-    "mixed-py3.11",
+    "mixed-py3.13",
+    "phases-py3.13",
     "placement-py3.11",
     "rag-py3.13",
+    "service-py3.13",
 )
 """The reports that blocks are made of."""
 
