@@ -92,7 +92,8 @@ def test_a_backend_that_another_thread_is_just_importing_is_not_there_yet() -> N
 
 def test_a_finder_that_finds_in_no_way_python_knows_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     finder = ours._Finder()
-    monkeypatch.setattr(sys, "meta_path", [finder, object(), *sys.meta_path])
+    others = [each for each in sys.meta_path if not isinstance(each, ours._Finder)]
+    monkeypatch.setattr(sys, "meta_path", [finder, object(), *others])
     spec = finder.find_spec(ours.BACKEND, anyio._backends.__path__)
     assert spec is not None
     assert spec.name == ours.BACKEND
