@@ -43,9 +43,10 @@ OVERDRAFT_NS = 250_000_000
 """Time for which no call has started from a lane until its first one does so anyway. The governor looks at
 its steps only, which are up to 75 ms apart and wait for the GIL, as the start of a thread does: with all that
 it is within half a second. With 350 ms the longest wait beside endless computing was 0.59 s in `starts`."""
-OVERDRAFT_MOST_NS = 350_000_000
-"""The longest such time, for calls that take long themselves: a lane of calls of 0.25 s does not stand still
-while one of them runs. With 0.25 s for all of them `echo` read a loop p99 of 17 ms on 3.13 instead of 1."""
+OF_ITS_OWN = 2
+"""Times its usual time that a call waits at least while one of the same function computes: that one may just
+take as long as they do, and a second beside it makes both take twice as long, so that the next would not
+wait either. With 0.25 s for all of them `echo` read a loop p99 of 17 ms on 3.13 instead of 1."""
 LENGTHY_NS = 500_000_000
 """Usual time of a call from which it is given more: nearly four times that, with the sleep four times."""
 _ALIKE, _DOUBLINGS = 2, 5
@@ -175,12 +176,11 @@ def _overdue(pool: Pool, still: Standstill[Call], now_ns: int) -> Call | None:
 def _patience_ns(pool: Pool, profile: Profile) -> int:
     """Return for how long a lane stands still until a call of the function starts beyond the limits."""
     usual_ns = profile.usual_ns
-    if usual_ns < LENGTHY_NS:
-        patience_ns = max(OVERDRAFT_NS, min(OVERDRAFT_MOST_NS, 3 * usual_ns // 2))
-    else:
-        patience_ns = 15 * usual_ns // 4
+    patience_ns = OVERDRAFT_NS if usual_ns < LENGTHY_NS else 15 * usual_ns // 4
     running = [worker.call for worker in pool.roster.workers if worker.permit]  # they end without the lock
     alike = sum(call is not None and call.profile is profile for call in running)
+    if alike:
+        patience_ns = max(patience_ns, OF_ITS_OWN * usual_ns)
     return patience_ns << min(_DOUBLINGS, max(0, alike - _ALIKE))
 
 
