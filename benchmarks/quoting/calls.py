@@ -17,7 +17,7 @@ __all__ = ["BLOCKS"]
 
 
 def _echo(reports: Reports) -> str:
-    report = reports("echo-py3.11")
+    report = reports("echo-py3.13")
     shown = [way for way in echo.WAYS if way != "unshielded"]
     head = [
         "latency of a request, ms",

@@ -20,7 +20,7 @@ QUOTED = (
     "agents-py3.13",
     "cost-py3.13",
     "dispatch-py3.13",
-    "echo-py3.11",
+    "echo-py3.13",
     "frameworks-py3.13",
     "inline-py3.11",
     "isolates-py3.11",
@@ -40,7 +40,7 @@ _WIDTH = 120
 
 
 class Reports:
-    """The results in a folder, by name: `reports("echo-py3.11")`."""
+    """The results in a folder, by name: `reports("echo-py3.13")`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
