@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from benchmarks.figures import Spread, Target, ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
-__all__ = ["FEW_FIRST", "IN_FLIGHT", "LOADS", "best_size", "candidates", "run"]
+__all__ = ["FEW_FIRST", "IN_FLIGHT", "LOADS", "best_size", "candidates", "each", "run"]
 
 IN_FLIGHT = 128
 
@@ -102,7 +102,7 @@ def run(options: Options) -> Report:
 
 
 def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:
-    return {figure: spread(_each(taken, figure)) for figure in FIGURES}
+    return {figure: spread(each(taken, figure)) for figure in FIGURES}
 
 
 def _rows(load: str, found: Mapping[str, Mapping[str, Spread]]) -> Iterator[tuple[str, ...]]:
@@ -118,15 +118,15 @@ def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Tar
         name = f"{title} under {load}"
         if name not in samples:
             continue
-        late = _each(samples[name], "loop")
+        late = each(samples[name], "loop")
         if "json" in load:
-            over = ratios(late, _each(samples[name], "parse"))
+            over = ratios(late, each(samples[name], "parse"))
             yield Target(claim=f"loop p99 over that of the C call's CPU, {name}", figure=over, limit=C_CALLS)
         else:
             yield Target(claim=f"loop p99 in ms, {name}", figure=spread(late), limit=LATE_MS)
         if best is not None:
             calls, time = (
-                ratios(_each(samples[name], figure), _each(samples[best], figure))
+                ratios(each(samples[name], figure), each(samples[best], figure))
                 for figure in ("calls", "call")
             )
             claim = f"over those of the best fixed size, {name}"
@@ -140,9 +140,10 @@ def best_size(load: str, samples: Mapping[str, Sequence[Sample]]) -> str | None:
     return max(static, key=lambda name: _median(samples[name], "calls"), default=None)
 
 
-def _each(taken: Sequence[Sample], figure: str) -> list[float]:
+def each(taken: Sequence[Sample], figure: str) -> list[float]:
+    """Return a figure of each sample."""
     return [sample[figure] for sample in taken]
 
 
 def _median(taken: Sequence[Sample], figure: str) -> float:
-    return spread(_each(taken, figure)).median
+    return spread(each(taken, figure)).median

@@ -14,7 +14,7 @@ from benchmarks.harness import Sample
 from benchmarks.inline import added
 from benchmarks.isolates import call_us, delay_p99, times_thread, work_shares
 from benchmarks.placement import NEAR
-from benchmarks.quoting.reports import Reports, between, machine, paragraph
+from benchmarks.quoting.reports import Reports, between, delay, machine, paragraph
 
 __all__ = ["BLOCKS"]
 
@@ -45,8 +45,7 @@ def _row(report: Mapping[str, Any], way: str) -> list[str]:
 
 
 def _delay_and_work(report: Mapping[str, Any], way: str, load: str) -> tuple[str, str]:
-    delay = median(delay_p99(report["samples"], way, load))
-    return (f"{delay:.1f}" if delay < 10 else f"{delay:.0f}"), f"{_work(report, way, load):.2f}"
+    return delay(median(delay_p99(report["samples"], way, load))), f"{_work(report, way, load):.2f}"
 
 
 def _work(report: Mapping[str, Any], way: str, load: str) -> float:

@@ -14,7 +14,7 @@ from benchmarks.loads.figures import Findings
 from benchmarks.loads.plan import LOADS
 from benchmarks.loads.store import read
 
-__all__ = ["QUOTED", "Reports", "between", "machine", "paragraph", "sources"]
+__all__ = ["QUOTED", "Reports", "between", "delay", "machine", "paragraph", "sources"]
 
 QUOTED = (
     "agents-py3.13",
@@ -73,6 +73,11 @@ def between(values: Iterable[float], digits: int = 2) -> str:
     known = list(values)
     low, high = (f"{end:,.{digits}f}" for end in (min(known), max(known)))
     return low if low == high else f"{low} to {high}"
+
+
+def delay(ms: float) -> str:
+    """Return milliseconds, with a digit after the point where it tells something."""
+    return f"{ms:.1f}" if ms < 10 else f"{ms:.0f}"
 
 
 def paragraph(text: str) -> str:

@@ -7,8 +7,8 @@ from statistics import median
 from typing import Any
 
 from benchmarks.figures import ratios, table
-from benchmarks.phases import FEW_FIRST, IN_FLIGHT, LOADS, best_size
-from benchmarks.quoting.reports import Reports, machine, paragraph
+from benchmarks.phases import FEW_FIRST, IN_FLIGHT, LOADS, best_size, each
+from benchmarks.quoting.reports import Reports, delay, machine, paragraph
 
 __all__ = ["BLOCKS"]
 
@@ -38,7 +38,7 @@ def _rows(samples: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
             continue
         fixed, ours = samples[best], samples[f"Runtime under {load}"]
         anyio = samples.get(f"anyio.to_thread under {load}")
-        gains = (f"{ratios(_each(ours, name), _each(fixed, name)).median:.2f}" for name in ("calls", "call"))
+        gains = (f"{ratios(each(ours, name), each(fixed, name)).median:.2f}" for name in ("calls", "call"))
         size = best.split()[1]
         yield [
             _TITLES.get(load, load),
@@ -50,12 +50,7 @@ def _rows(samples: Mapping[str, Sequence[Any]]) -> Iterator[list[str]]:
 
 
 def _loop(taken: Sequence[Any]) -> str:
-    late = median(_each(taken, "loop"))
-    return f"{late:.1f}" if late < 10 else f"{late:.0f}"
-
-
-def _each(taken: Sequence[Any], name: str) -> list[float]:
-    return [sample[name] for sample in taken]
+    return delay(median(each(taken, "loop")))
 
 
 BLOCKS: Mapping[str, Callable[[Reports], str]] = {"calls that wait and then compute": _phases}

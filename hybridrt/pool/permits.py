@@ -39,6 +39,12 @@ class Asking(Protocol):
         ...
 
 
+class Holder(Protocol):
+    """What holds a permit, or none: a worker."""
+
+    permit: int
+
+
 class Permits:
     """The permits of one interpreter.
 
@@ -118,20 +124,30 @@ class Permits:
 
     def give_back(self, permit: int) -> None:
         """Give a permit back, to the first in the line if there is one."""
-        self.drop(permit)
+        self._drop(permit)
         if self.waits:
-            self.pass_on()
+            self._pass_on()
 
-    def drop(self, permit: int) -> None:
-        """Count a permit as given back; what is to be done then is done by `pass_on`.
+    def exchange(self, holder: Holder, new: int) -> None:
+        """Let a holder give back what it has and take `new`, whatever the room; NONE stands for no permit.
 
-        Between the two its holder notes that it has none, whatever becomes of the rest.
+        What it holds is noted before the line moves, so that it is given back once, whatever becomes of that.
         """
+        old = holder.permit
+        if new:
+            self.take(new)
+        if old:
+            self._drop(old)
+        holder.permit = new
+        if old and self.waits:
+            self._pass_on()
+
+    def _drop(self, permit: int) -> None:
         moves = self.moves + 1  # where memory is lacking for it, nothing has changed
         self.held[permit] -= 1
         self.moves = moves
 
-    def pass_on(self) -> None:
+    def _pass_on(self) -> None:
         """Let a call in the line have the permit that was given back, or a queued one whose turn it is."""
         if self.queued and self.in_a_row >= _IN_A_ROW and not self.lifted:
             self.in_a_row, self.left = 0, True

@@ -180,6 +180,8 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
                 pool.governor.wake_locked()
                 if pool.queued:  # it does not count among those that wait, so another may start
                     to_start = dispatch_locked(pool)
+        if to_start:
+            pool.start(to_start)
     except BaseException:
         if asking is not None:
             _leave_line(worker, asking, permit)
@@ -187,7 +189,7 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
     if asking is not None or profile.holds:
         blocked, begun = blocks(), pool.roster.wall_ns()
         if asking is not None:
-            _stand_in_line(worker, asking, permit, to_start)
+            _stand_in_line(worker, asking, permit)
         if profile.holds:
             pool.shield.give_way(profile)
         worker.nested_wall_ns += pool.roster.wall_ns() - begun
@@ -203,14 +205,12 @@ def _permit_for(profile: Profile) -> int:
     return LONG if profile.cpu_mean_ns >= LONG_NS else SHORT
 
 
-def _stand_in_line(worker: Worker, asking: _Return, permit: int, to_start: list[Worker]) -> None:
-    """Wait until the permit is there, or take it when the bound is reached; start workers before."""
+def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
+    """Wait until the permit is there, or take it when the bound is reached."""
     pool = worker.pool
     permits, wall = pool.budget.permits, pool.roster.wall_ns
     until, moves = wall() + int(MOST * 1e9), permits.moves
     try:
-        if to_start:
-            pool.start(to_start)
         while not asking.wakeup.acquire(timeout=STILL):
             with without_convoy(pool.lock):
                 if asking.granted:

@@ -60,14 +60,8 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
     """Exchange the permit of a worker's assignment, and start what that allows."""
     if not worker.serving or worker.permit == permit:
         return []
-    pool, permits, old = worker.pool, worker.pool.budget.permits, worker.permit
-    if permit:
-        permits.take(permit)
-    if old:
-        permits.drop(old)
-    worker.permit = permit
-    if old and permits.waits:
-        permits.pass_on()
+    pool, permits = worker.pool, worker.pool.budget.permits
+    permits.exchange(worker, permit)
     to_start = dispatch_locked(pool)
     for waiting_for_permit in tuple(pool.budget.waiting_for_permit):
         to_start += dispatch_locked(waiting_for_permit)

@@ -333,11 +333,7 @@ def end_assignment_locked(pool: Pool, worker: Worker) -> None:
         worker.abandoned = False
         pool.abandoned -= 1
     if worker.permit:
-        permits = pool.budget.permits
-        permits.drop(worker.permit)
-        worker.permit = NONE
-        if permits.waits:
-            permits.pass_on()
+        pool.budget.permits.exchange(worker, NONE)
 
 
 def others_wait_for_permit_locked(pool: Pool) -> bool:

@@ -4,17 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
-from hybridrt import Runtime
+from hybridrt import Runtime, offload
 
 from ..loop.support import DEADLINE, eventually
 
-__all__ = ["POINTS", "cancel_at_random_points", "nothing_runs"]
+__all__ = ["POINTS", "as_kind", "cancel_at_random_points", "listed", "nothing_runs"]
 
 POINTS = 200
 """Points at which a test cancels what it tests; `--race-repeats` and the benchmark have more of them."""
+
+
+async def listed(items: AsyncIterator[Any]) -> list[Any]:
+    return [item async for item in items]
+
+
+def as_kind(kind: str, fn: Callable[[int], Any], **options: Any) -> Any:
+    """Return a function as a stage of that kind; `options` are those of the offloaded one."""
+
+    async def on_loop(number: int) -> Any:
+        return fn(number)
+
+    def generator(number: int) -> Iterator[Any]:
+        yield fn(number)
+
+    async def async_generator(number: int) -> AsyncIterator[Any]:
+        yield fn(number)
+
+    return {
+        "def": fn,
+        "awaitable": lambda number: on_loop(number),
+        "async def": on_loop,
+        "generator": generator,
+        "async generator": async_generator,
+        "offloaded": offload(fn, **options or {"limit": 2}),
+    }[kind]
 
 
 def nothing_runs(runtime: Runtime) -> bool:

@@ -9,11 +9,10 @@ import inspect
 import itertools
 import threading
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import aclosing
 from contextvars import ContextVar
 from functools import partial
-from typing import Any
 
 import pytest
 
@@ -23,7 +22,7 @@ from hybridrt.deadline import current_scope
 from hybridrt.testing import InlineRuntime
 
 from ..loop.support import Gate, Timers, eventually, hold, queued, sole_worker, turns
-from .support import cancel_at_random_points, nothing_runs
+from .support import cancel_at_random_points, listed, nothing_runs
 
 
 class Log:
@@ -47,10 +46,6 @@ class Log:
                 yield each
         finally:
             self.closed.append(threading.current_thread())
-
-
-async def listed(items: AsyncIterator[Any]) -> list[Any]:
-    return [item async for item in items]
 
 
 # ---------------------------------------------------------------------- items

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 from weakref import WeakSet
 
@@ -16,33 +16,7 @@ from hybridrt import OffloadTimeoutError, Runtime, offload, pipe, stage
 
 from ..isolates import far
 from ..loop.support import Gate, Timers, turns
-
-
-async def listed(items: AsyncIterator[Any]) -> list[Any]:
-    return [item async for item in items]
-
-
-def as_kind(kind: str, fn: Callable[[int], Any]) -> Any:
-    """Return a function as a stage of that kind."""
-
-    async def on_loop(number: int) -> Any:
-        return fn(number)
-
-    def generator(number: int) -> Iterator[Any]:
-        yield fn(number)
-
-    async def async_generator(number: int) -> AsyncIterator[Any]:
-        yield fn(number)
-
-    return {
-        "def": fn,
-        "awaitable": lambda number: on_loop(number),
-        "async def": on_loop,
-        "generator": generator,
-        "async generator": async_generator,
-        "offloaded": offload(fn, limit=2),
-    }[kind]
-
+from .support import as_kind, listed
 
 kinds = pytest.mark.parametrize(
     "kind", ["def", "awaitable", "async def", "generator", "async generator", "offloaded"]

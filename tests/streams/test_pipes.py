@@ -16,7 +16,7 @@ from hybridrt import OffloadTimeoutError, Pipe, PipeStatistics, Runtime, offload
 from hybridrt.testing import InlineRuntime
 
 from ..loop.support import Gate, eventually, hold, sole_worker, turns
-from .support import cancel_at_random_points, nothing_runs
+from .support import as_kind, cancel_at_random_points, listed, nothing_runs
 
 
 def double(number: int) -> int:
@@ -51,10 +51,6 @@ async def from_loop(count: int) -> AsyncIterator[int]:
 
 def from_worker(count: int) -> Iterator[int]:
     yield from range(count)
-
-
-async def listed(items: AsyncIterator[Any]) -> list[Any]:
-    return [item async for item in items]
 
 
 def odd(number: int) -> int:
@@ -276,24 +272,8 @@ async def test_an_error_of_the_source_says_so() -> None:
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("kind", ["def", "async def", "generator", "async generator", "offloaded"])
 async def test_skip_leaves_out_what_fails_and_notes_it(kind: str, ordered: bool) -> None:
-    async def odd_async(number: int) -> int:
-        return odd(number)
-
-    def odd_generator(number: int) -> Iterator[int]:
-        yield odd(number)
-
-    async def odd_async_generator(number: int) -> AsyncIterator[int]:
-        yield odd(number)
-
-    fn: Any = {
-        "def": odd,
-        "async def": odd_async,
-        "generator": odd_generator,
-        "async generator": odd_async_generator,
-        "offloaded": offload(odd, timeout=60.0),
-    }[kind]
     async with Runtime():
-        results = pipe(range(1000), fn, ordered=ordered, on_error="skip")
+        results = pipe(range(1000), as_kind(kind, odd, timeout=60.0), ordered=ordered, on_error="skip")
         found = await listed(results)
     assert sorted(found) == list(range(0, 1000, 2))
     assert sorted(each.number for each in results.skipped) == list(range(1, 1000, 2))
