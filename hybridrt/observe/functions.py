@@ -72,6 +72,9 @@ over and waking the loop for it costs a good part of that."""
 BATCH_NS = 2_000_000
 """What a batch should last at most."""
 BATCH_MAX = 256
+CPU_LOOK_NS = 20_000
+"""Time from one reading of the CPU clock to the next in a batch, at least. A call that ends sooner has waited
+for less than counts; see `WAITING_NS`."""
 _HARDLY, _DOUBT = 16, 0.5
 """In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""

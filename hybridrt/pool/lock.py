@@ -73,9 +73,11 @@ def without_convoy(lock: Lock) -> Lock:
     """
     if not lock.locked():
         return lock
-    looks, within = 0, _is_within_section(sys._getframe(1))
-    while lock.locked() and (within or gil_enabled()):
-        if within and looks >= LOOKS:
+    if not gil_enabled() and not _is_within_section(sys._getframe(1)):
+        return lock
+    looks = 0
+    while lock.locked():
+        if looks == LOOKS and _is_within_section(sys._getframe(1)):
             raise SelfWaitError
         looks += 1
         sleep(PAUSE)

@@ -30,7 +30,7 @@ from hybridrt.errors import WorkerLostError
 from hybridrt.measure.frames import top_frames
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
-from hybridrt.observe.functions import BATCH_NS
+from hybridrt.observe.functions import BATCH_NS, CPU_LOOK_NS
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.phases import begin as begin_phase
@@ -229,15 +229,16 @@ class WorkerThread(Worker):
     def _run_batch(self, call: Call) -> None:
         """Run the short calls of a batch back to back, and book and deliver them as one.
 
-        One reading of the clocks ends a call and begins the next, so their times include the
-        hand-over between them, about a microsecond. Each delivery would wake the loop and interrupt
-        the calls after it. One that takes longer than was expected holds nothing back: the governor
-        releases what has ended.
+        One reading of the clock ends a call and begins the next, so their times include the
+        hand-over between them, about a microsecond. That of the CPU is a system call, which may take several
+        times as long as a call here, so it is read once in `CPU_LOOK_NS`. Each delivery would wake the loop
+        and interrupt the calls after it. One that takes longer than was expected holds nothing back: the
+        governor releases what has ended.
         """
         batch, wall, cpu = self.batch, self.pool.roster.wall_ns, self.pool.roster.cpu_ns
         profile, hooks, watched = call.profile, self.pool.hooks, self.pool.hooks.on_event is not None
         begun, cpu_begun = wall(), cpu()
-        now, cpu_now = begun, cpu_begun
+        now, looked, cpu_looked = begun, begun, cpu_begun
         held = self.held
         calls = failed = queue_wait = 0
         least_blocked = 1 << 62
@@ -246,7 +247,7 @@ class WorkerThread(Worker):
         while True:
             call.state = RUNNING
             call.started_ns = now
-            self.cpu_start_ns = cpu_now
+            self.cpu_start_ns = cpu_looked
             self.call = call
             queue_wait += now - call.queued_ns
             try:
@@ -258,17 +259,20 @@ class WorkerThread(Worker):
             except BaseException as error:
                 call.error = error
                 failed += 1
-            then, cpu_then = wall(), cpu()
-            blocked = then - now - cpu_then + cpu_now
-            if blocked < least_blocked:
-                least_blocked = blocked
+            then = wall()
             calls += 1
             call.state = DONE
-            if watched:
-                call.wall_ns, call.cpu_ns = then - now, cpu_then - cpu_now
-                hooks.started(call)
-                hooks.finished(call, then)
-            now, cpu_now = then, cpu_then
+            if then - looked < CPU_LOOK_NS and not watched:
+                least_blocked = 0  # or so little that it does not count
+            else:
+                cpu_then = cpu()
+                least_blocked = min(least_blocked, then - looked - cpu_then + cpu_looked)
+                if watched:
+                    call.wall_ns, call.cpu_ns = then - now, cpu_then - cpu_looked
+                    hooks.started(call)
+                    hooks.finished(call, then)
+                looked, cpu_looked = then, cpu_then
+            now = then
             held.append(call)
             if now - begun >= BATCH_NS:
                 self.release()
@@ -278,7 +282,7 @@ class WorkerThread(Worker):
                 break
         self.call = None
         del call, context  # an error's traceback holds this frame
-        wall_ns, cpu_ns = now - begun, cpu_now - cpu_begun
+        wall_ns, cpu_ns = now - begun, (cpu_looked if looked == now else cpu()) - cpu_begun
         try:
             booked = Batch(profile, calls, failed, wall_ns, cpu_ns, queue_wait, least_blocked, now)
             finish_batch(self.pool, self, booked)

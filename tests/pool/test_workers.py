@@ -18,11 +18,13 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, WorkerLostError
 from hybridrt.executor.budget import shared
 from hybridrt.observe.functions import Profile
+from hybridrt.pool import worker as worker_module
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.roster import may_leave
+from hybridrt.pool.scheduler import Batch
 from hybridrt.pool.state import Call, Pool
 from hybridrt.pool.worker import WorkerThread, current_worker
 from hybridrt.values import Kind
@@ -169,6 +171,40 @@ def test_a_worker_is_told_of_a_stint_when_its_batch_is_full_and_not_before(stage
     assert batch.told
     assert not any(batch.told)
     assert worker.serving
+
+
+@pytest.mark.parametrize(
+    ("call_us", "readings", "least_us"),
+    [(7, 3, 0), (10, 3, 0), (20, 5, 2), (1000, 5, 2)],
+    ids=["short", "half", "a reading each", "long"],
+)
+def test_in_a_batch_of_short_calls_the_cpu_clock_is_read_once_in_twenty_microseconds(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, call_us: int, readings: int, least_us: int
+) -> None:
+    """What is booked is exact all the same, but for a wait that is too short to count."""
+    wall_us, cpu_us, read, booked = [0], [0], list[int](), list[Batch]()
+
+    def work() -> None:
+        """Wait for two microseconds and compute for the others."""
+        wall_us[0] += call_us
+        cpu_us[0] += call_us - 2
+
+    def read_cpu() -> int:
+        read.append(cpu_us[0])
+        return 1000 * cpu_us[0]
+
+    monkeypatch.setattr(worker_module, "finish_batch", lambda _pool, _worker, batch: booked.append(batch))
+    stage.pool.roster.wall_ns, stage.pool.roster.cpu_ns = lambda: 1000 * wall_us[0], read_cpu
+    worker = WorkerThread(stage.pool, "worker")
+    first, *others = (make_call(stage.pool, work) for _ in range(4))
+    for call in (first, *others):
+        call.queued_ns = 0
+    worker.batch.extend(others)
+    worker._run_batch(first)
+    (batch,) = booked
+    assert (batch.calls, batch.wall_ns, batch.cpu_ns) == (4, 4000 * call_us, 4000 * (call_us - 2))
+    assert (len(read), batch.least_blocked_ns) == (readings, 1000 * least_us)
+    assert all(call.done() for call in (first, *others))
 
 
 def test_an_idle_worker_keeps_nothing_of_its_last_call_alive(make_private: MakePool) -> None:
