@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
@@ -254,19 +255,21 @@ class RemoteInvocation:
 
 
 class WarmingInvocation(RemoteInvocation):
-    """Makes one isolate ready for a function's calls: starts it, and imports the function's module there.
-
-    It ends as a cancelled call does where no isolate needs it.
-    """
+    """Makes one isolate ready for a function's calls: starts it, and imports the function's module there."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Do so; what the import raises is left to the first call."""
-        self._run(pack((READY, (tuple(self._reference),), {})))
+        """Do so, unless all are ready; what the import raises is left to the first call."""
+        with suppress(_AllReady):
+            self._run(pack((READY, (tuple(self._reference),), {})))
 
     def _take(self) -> Isolate:
         isolate = self.isolate_pool.lease_for(self._reference.module, self._setup)
         if isolate is None:
-            raise self._cancelled()
+            raise _AllReady
         return isolate
+
+
+class _AllReady(Exception):
+    """No isolate is to be made ready any more."""

@@ -100,6 +100,18 @@ async def test_an_isolate_that_was_made_ready_has_imported_the_module_and_is_not
     assert await run_isolated(far.has_imported, "colorsys")
 
 
+@pytest.mark.usefixtures("kept", "one_at_a_time")
+async def test_where_all_isolates_are_ready_warming_up_has_nothing_to_do_and_does_not_fail(
+    runtime: Runtime,
+) -> None:
+    for fn in (colorsys.rgb_to_hsv, colorsys.hsv_to_rgb):
+        router = placed(fn)
+        warm_up(current_binding(), router, "process")
+        await eventually(lambda router=router: not router.warming)  # type: ignore[misc]
+    (row,) = (row for row in runtime.statistics().functions if row.name == "hybridrt:warm_up")
+    assert (row.calls, row.failed) == (2, 0)
+
+
 @pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
 async def test_while_isolates_start_calls_go_on_in_threads(far_gate: FarGate) -> None:
     held = far_gate.push()
