@@ -30,8 +30,8 @@ _NOTE = """\
 {chats} chats at once, {rate:.0f} requests of /health a second, for {seconds:.0f} s from a cold start, each
 from a process of its own. Chats are those that ended after the first {beginning:.0f} s, per second. Times of
 /health are milliseconds from when a request was due, over the whole run; *beginning* is the slowest of the
-first {beginning:.0f} s. The median over {count} fresh services, then lowest and highest. A ratio is formed
-within one repetition, then summarised."""
+first {beginning:.0f} s, *then* the 99th percentile after them. The median over {count} fresh services, then
+lowest and highest. A ratio is formed within one repetition, then summarised."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -101,6 +101,7 @@ def figures_of(taken: Sequence[Sample], seconds: float) -> Figures:
 def _figures_of_one(sample: Sample, seconds: float, beginning: float) -> dict[str, float]:
     took = sorted(late * 1e3 for _, late in sample["health"])
     first = [late * 1e3 for due, late in sample["health"] if due < beginning]
+    then = sorted(late * 1e3 for due, late in sample["health"] if due >= beginning)
     settled = sum(end >= beginning for end, _ in sample["chats"])
     return {
         "chats": settled / (seconds - beginning),
@@ -108,6 +109,7 @@ def _figures_of_one(sample: Sample, seconds: float, beginning: float) -> dict[st
         "health_p99": took[int(len(took) * 0.99)],
         "health_max": took[-1],
         "beginning": max(first),
+        "then": then[int(len(then) * 0.99)],
     }
 
 
@@ -135,8 +137,8 @@ def _targets(found: Mapping[str, Figures]) -> Iterator[Target]:
 
 
 def _text(found: Mapping[str, Figures], targets: Sequence[Target], note: str, head: Mapping[str, Any]) -> str:
-    digits = {"chats": 1, "health_p50": 1, "health_p99": 0, "health_max": 0, "beginning": 0}
-    columns = ("", "chats/s", "/health p50", "/health p99", "/health max", "beginning")
+    digits = {"chats": 1, "health_p50": 1, "health_p99": 0, "health_max": 0, "beginning": 0, "then": 0}
+    columns = ("", "chats/s", "/health p50", "/health p99", "/health max", "beginning", "then")
     rows = [
         [title, *(spread(found[way][name]).text(places) for name, places in digits.items())]
         for way, title in WAYS.items()

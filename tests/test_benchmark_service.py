@@ -19,6 +19,7 @@ def test_the_beginning_is_told_apart_from_the_rest() -> None:
         "health_p99": pytest.approx(250.0),
         "health_max": pytest.approx(500.0),
         "beginning": pytest.approx(250.0),
+        "then": pytest.approx(1.0),
     }
 
 

@@ -1,6 +1,6 @@
 """The service: FastAPI on uvicorn, an agent behind /chat that calls its synchronous tools one way or another.
 
-Prints its port, and ends with its standard input.
+Prints its port when it has started, and ends with its standard input.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _pure() -> Run:
     return run
 
 
-def _make_app(way: str, model: str, database: str) -> FastAPI:
+def _make_app(way: str, model: str, database: str, started: Callable[[], None]) -> FastAPI:
     run: Run = _pure() if way == "pure" else _to_thread
 
     @asynccontextmanager
@@ -50,11 +50,13 @@ def _make_app(way: str, model: str, database: str) -> FastAPI:
             # What the client imports with its first request is no part of what is measured.
             await client.chat.completions.create(model="local", messages=[{"role": "user", "content": "-"}])
             if way == "to_thread":
+                started()
                 yield
                 return
             import hybridrt
 
             async with hybridrt.Runtime():
+                started()
                 yield
 
     app = FastAPI(lifespan=lifespan)
@@ -87,9 +89,12 @@ def main(way: str, model: str, database: str) -> None:
         if tool in PURE:
             arguments(tool, 0, model, database)
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(
-        _make_app(way, model, database), log_level="critical", access_log=False, timeout_graceful_shutdown=1
-    )
+
+    def started() -> None:
+        print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
+
+    app = _make_app(way, model, database, started)
+    config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
     server = uvicorn.Server(config)
 
     def end_with_input() -> None:
@@ -97,7 +102,6 @@ def main(way: str, model: str, database: str) -> None:
         server.should_exit = True
 
     threading.Thread(target=end_with_input, daemon=True).start()
-    print(json.dumps({"port": listening.getsockname()[1]}), flush=True)
     server.run(sockets=[listening])
 
 
