@@ -94,7 +94,7 @@ PHASE_NS = 200_000
 """CPU time of a waiting call from which its computing phases need permits: handing one on takes up to a
 tenth of a millisecond. Not measured."""
 HOLD_NS = 2_000_000
-"""CPU time of a call that holds the GIL from which a loop goes first: what a loop may be late, as a rule."""
+"""CPU time of a call that may hold the GIL, from which a loop goes first: what it may be late, as a rule."""
 UNSEEN_NS = 1_000_000
 """Time of calls without CPU, from which it is worth a look where they wait, if it is most of their time."""
 _MISSES, _GATE_AGAIN = 16, 1024
@@ -269,7 +269,7 @@ class Profile:
         if self.gated:
             self.marks -= 1
         self.opens = self.gated and self.opening_ns >= PHASE_NS
-        self.holds = cpu_mean >= HOLD_NS and self.gil.holds and not self.leaves_gil
+        self.holds = cpu_mean >= HOLD_NS and self.gil.may_hold and not self.leaves_gil
         self.prelude = self.opens or self.holds
 
     def _misses(self) -> bool:

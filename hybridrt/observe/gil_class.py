@@ -92,6 +92,14 @@ class GilLedger:
         return self.held + self.yielded >= _ENOUGH and 2 * self.held >= self.yielded
 
     @property
+    def may_hold(self) -> bool:
+        """Return True if its calls keep the GIL for long, or if it is not known yet that they do not.
+
+        Beside a busy loop it takes dozens of calls to know.
+        """
+        return self.holds or self.held + self.yielded < _ENOUGH
+
+    @property
     def share(self) -> float | None:
         """Share of its computing time in which it has the GIL; None before enough is known."""
         ticks = self.free + self.taken

@@ -43,6 +43,20 @@ def test_the_class_follows_from_what_the_sleeper_met(found: GilLedger, name: Gil
     assert found.name(waits=False) is name
 
 
+@pytest.mark.parametrize(
+    ("found", "may_hold"),
+    [
+        pytest.param(ledger(), True, id="nothing seen"),
+        pytest.param(ledger(delays=(200 * US,) * 3), True, id="too little seen"),
+        pytest.param(ledger(delays=(200 * US,) * 4), False, id="cooperates"),
+        pytest.param(ledger(delays=(14 * MS,) * 4), True, id="holds"),
+        pytest.param(ledger(delays=(6 * MS,) * 9, interval=WIDE), True, id="long interval"),
+    ],
+)  # fmt: skip
+def test_a_function_may_hold_the_gil_until_it_is_known_not_to(found: GilLedger, *, may_hold: bool) -> None:
+    assert found.may_hold is may_hold
+
+
 def test_a_function_that_mostly_blocks_waits_whatever_it_does_with_the_gil() -> None:
     assert ledger(free=20).name(waits=True) is GilClass.WAITS
 

@@ -121,6 +121,21 @@ def test_very_short_calls_are_not_taken_for_waiting_because_they_came_in_one_bat
     assert profile.kind is Kind.SHORT
 
 
+@pytest.mark.parametrize(("cpu", "first"), [(3 * MS, True), (1 * MS, False)], ids=["long", "short"])
+def test_a_loop_goes_first_before_long_calls_until_these_are_known_not_to_hold_the_gil(
+    cpu: int, *, first: bool
+) -> None:
+    profile = Profile("key", "name")
+    assert not profile.holds
+    profile.record(cpu, cpu, 0)
+    assert profile.holds is first
+    for _ in range(4):
+        profile.gil.saw_taken(200_000, 100_000)
+    for _ in range(16):
+        profile.record(cpu, cpu, 0)
+    assert not profile.holds
+
+
 def test_a_function_has_one_profile() -> None:
     profiles = Profiles()
     one, two = functions(2)
