@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from benchmarks.figures import Spread, Target, spread, table
+from benchmarks.figures import Spread, Target, percentile, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "run"]
@@ -84,12 +84,6 @@ def _targets(
             yield Target(
                 claim=f"p99 in times of the call alone, {beside}", figure=found[name]["times"], limit=LIMIT
             )
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import comb
 from statistics import median
 
-__all__ = ["Spread", "Target", "differences", "ratios", "spread", "table"]
+__all__ = ["Spread", "Target", "differences", "percentile", "ratios", "spread", "table"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,12 @@ class Target:
         verdict = "held" if self.held else "missed"
         sign = ">=" if self.at_least else "<="
         return self.claim, f"{sign} {self.limit:.{digits}f}", self.figure.text(digits), verdict
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def spread(values: Sequence[float]) -> Spread:

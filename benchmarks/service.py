@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from benchmarks.figures import Target, ratios, spread, table
+from benchmarks.figures import Target, percentile, ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
 __all__ = ["candidates", "figures_of", "run"]
@@ -99,17 +99,17 @@ def figures_of(taken: Sequence[Sample], seconds: float) -> Figures:
 
 
 def _figures_of_one(sample: Sample, seconds: float, beginning: float) -> dict[str, float]:
-    took = sorted(late * 1e3 for _, late in sample["health"])
+    took = [late * 1e3 for _, late in sample["health"]]
     first = [late * 1e3 for due, late in sample["health"] if due < beginning]
-    then = sorted(late * 1e3 for due, late in sample["health"] if due >= beginning)
+    then = [late * 1e3 for due, late in sample["health"] if due >= beginning]
     settled = sum(end >= beginning for end, _ in sample["chats"])
     return {
         "chats": settled / (seconds - beginning),
-        "health_p50": took[len(took) // 2],
-        "health_p99": took[int(len(took) * 0.99)],
-        "health_max": took[-1],
+        "health_p50": percentile(took, 0.5),
+        "health_p99": percentile(took, 0.99),
+        "health_max": max(took),
         "beginning": max(first),
-        "then": then[int(len(then) * 0.99)],
+        "then": percentile(then, 0.99),
     }
 
 

@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any
 
 import uvicorn
@@ -40,6 +40,14 @@ def _pure() -> Run:
     return run
 
 
+def _runtime(way: str) -> AbstractAsyncContextManager[object]:
+    if way == "to_thread":
+        return nullcontext()
+    import hybridrt
+
+    return hybridrt.Runtime()
+
+
 def _make_app(way: str, model: str, database: str, started: Callable[[], None]) -> FastAPI:
     run: Run = _pure() if way == "pure" else _to_thread
 
@@ -49,13 +57,7 @@ def _make_app(way: str, model: str, database: str, started: Callable[[], None]) 
             app.state.client = client
             # What the client imports with its first request is no part of what is measured.
             await client.chat.completions.create(model="local", messages=[{"role": "user", "content": "-"}])
-            if way == "to_thread":
-                started()
-                yield
-                return
-            import hybridrt
-
-            async with hybridrt.Runtime():
+            async with _runtime(way):
                 started()
                 yield
 

@@ -111,7 +111,7 @@ class Profile:
         "alone_at", "alone_patience", "batch", "blocked_calls", "blocked_low", "blocked_previous",
         "calls", "calls_before", "computed_calls", "corrected", "cpu_alone_ns", "cpu_before",
         "cpu_mean_ns", "cpu_ns", "detail_mask", "detailed", "ended_ns", "failed", "gate_at", "gated", "gil",
-        "holds", "key", "kind", "marks", "misses", "name", "native", "opening_ns", "opens", "overlap",
+        "key", "kind", "marks", "may_hold", "misses", "name", "native", "opening_ns", "opens", "overlap",
         "owner", "parallel", "parallel_sums", "patience", "prelude", "puzzling",
         "queue_wait_ns",
         "resolves", "seen_waiting", "served_ns", "settled", "sited", "try_at", "turn_at", "unclassified",
@@ -135,8 +135,8 @@ class Profile:
         """It waits and computes by turns, or may do so, and it is not known where it waits."""
         self.opens = False
         """The first phase of a call is worth a permit, too, by `opening_ns`."""
-        self.holds = False
-        """A call of it keeps the GIL for so long that a loop should go first."""
+        self.may_hold = False
+        """A call of it may keep the GIL for so long that a loop should go first."""
         self.prelude = False
         """Something is to be done before a call of it starts."""
         self.sited: WaitsPerCall | None = None
@@ -269,8 +269,8 @@ class Profile:
         if self.gated:
             self.marks -= 1
         self.opens = self.gated and self.opening_ns >= PHASE_NS
-        self.holds = cpu_mean >= HOLD_NS and self.gil.may_hold and not self.leaves_gil
-        self.prelude = self.opens or self.holds
+        self.may_hold = cpu_mean >= HOLD_NS and self.gil.may_hold and not self.leaves_gil
+        self.prelude = self.opens or self.may_hold
 
     def _misses(self) -> bool:
         """Return True if its calls wait where that cannot be told from within, so that permits do harm."""

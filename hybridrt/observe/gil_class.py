@@ -87,17 +87,13 @@ class GilLedger:
         return self.free + self.taken >= _ENOUGH and self.free >= _WORTH * (self.free + self.taken)
 
     @property
-    def holds(self) -> bool:
-        """Return True if its calls are known to keep the GIL for long."""
-        return self.held + self.yielded >= _ENOUGH and 2 * self.held >= self.yielded
-
-    @property
     def may_hold(self) -> bool:
-        """Return True if its calls keep the GIL for long, or if it is not known yet that they do not.
+        """Return True if a call may keep the GIL for long: it is known to, or not known not to.
 
         Beside a busy loop it takes dozens of calls to know.
         """
-        return self.holds or self.held + self.yielded < _ENOUGH
+        found = gil_class(waits=False, releases=False, yielded=self.yielded, held=self.held)
+        return found is not GilClass.COOPERATES
 
     @property
     def share(self) -> float | None:

@@ -125,7 +125,7 @@ def begin(worker: Worker, call: Call) -> None:
         worker.cpu_start_ns, call.started_ns = roster.cpu_ns(), roster.wall_ns()
         worker.call = call  # a cancel finds it here
         enter(worker, call)
-    elif profile.holds and worker.permit:
+    elif profile.may_hold and worker.permit:
         worker.pool.shield.give_way(profile)
 
 
@@ -186,11 +186,11 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
         if asking is not None:
             _leave_line(worker, asking, permit)
         raise
-    if asking is not None or profile.holds:
+    if asking is not None or profile.may_hold:
         blocked, begun = blocks(), pool.roster.wall_ns()
         if asking is not None:
             _stand_in_line(worker, asking, permit)
-        if profile.holds:
+        if profile.may_hold:
             pool.shield.give_way(profile)
         worker.nested_wall_ns += pool.roster.wall_ns() - begun
         after = blocks()
