@@ -16,7 +16,10 @@ from hybridrt.pool.state import Call, Pool, Worker
 __all__ = ["GilEvidence"]
 
 _WATCH_NS = 15_000
-"""Time for which the CPU clocks of computing calls are watched."""
+"""Time for which the CPU clocks of computing calls are watched,"""
+_WATCHES = 3
+"""and how many times in a row: a thread that has just lost the GIL computes on for up to 40 us on a virtual
+machine, until it sleeps; one that does not need it computes all the time."""
 _WATCH_READS = 300
 """Readings of the clock after which it ends in any case, as where the clock stands still."""
 _YOUNG_NS = 100_000
@@ -56,7 +59,7 @@ class GilEvidence:
         the GIL proves something only of a call that began before it, where no other function computes. It
         proves nothing if the call goes on now, or only lacks a core while others have computed: then those
         had the GIL, as a busy loop. (Whoever has just lost it computes on for some microseconds, until it
-        sleeps; so the kernel is asked as well.)
+        sleeps; so the clocks are watched for longer than that, and the kernel is asked as well.)
         """
         if not (tick.gil and tick.slept):
             return
@@ -140,8 +143,15 @@ def _last_look(worker: Worker, call: Call) -> tuple[int, int | None]:
     return begun_ns, cpu_ns
 
 
-def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worker]:
-    """Watch the CPU clocks for a moment; nothing here gives the GIL away."""
+def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> Iterable[Worker]:
+    """Return those that compute beside this thread, which has the GIL; nothing here gives it away."""
+    for _ in range(_WATCHES):
+        busy = _watched(busy, now)
+    return busy
+
+
+def _watched(busy: Iterable[Worker], now: Callable[[], int]) -> list[Worker]:
+    """Watch the CPU clocks for a moment; return those that computed for half of it."""
     before = {worker: worker.cpu_so_far() or 0 for worker in busy}
     if not before:
         return []

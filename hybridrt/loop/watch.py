@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from hybridrt.measure.heartbeat import Heartbeat
+from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.delay_shares import LATE
 from hybridrt.observe.loop_delay import DelayWindow
 from hybridrt.pool.computed import Computed
@@ -58,6 +59,7 @@ class LoopWatch:
         self._delays = DelayWindow()
         self._computed = Computed(pool)
         self._recent = DelayWindow(window=RECENT, size=256)
+        self._thread = ThreadProbe()
         self._heartbeat = Heartbeat(loop, self._record, self._is_busy)
 
     def start(self) -> None:
@@ -69,6 +71,7 @@ class LoopWatch:
         """Measure no more."""
         self._pool.budget.shield.leave(self)
         self._heartbeat.stop()
+        self._thread.close()
 
     def is_over(self) -> bool:
         """Return True if the loop was closed, perhaps without its runtime."""
@@ -101,6 +104,10 @@ class LoopWatch:
     def runs_here(self) -> bool:
         """Return True if the loop runs in the calling thread."""
         return asyncio._get_running_loop() is self._loop
+
+    def cpu_ns(self) -> int | None:
+        """Return the CPU time of the loop's thread, or None where that cannot be read; from any thread."""
+        return self._thread.cpu_ns()
 
     def _call_soon(self, callback: Callable[[], None]) -> bool:
         try:

@@ -11,8 +11,9 @@ such a call asks the loop first:
     3. The worker goes on when it is answered, or after `TIMES` the usual CPU time of its call. So a loop that
        works without end leaves such calls a part of the GIL.
 
-A loop that has not begun any iteration by then is blocked: by a wait for that very call, perhaps. It is not
-asked again until it has answered.
+A loop that has not begun any iteration by then, and whose thread has used no CPU time meanwhile, is blocked:
+by a wait for that very call, perhaps. It is not asked again until it has answered. (A thread that waits for
+the GIL uses some, because it wakes once a switch interval.)
 
 Loops are known by their watches, in a table that the shared lock protects and that is replaced as a whole:
 workers read it without the lock.
@@ -47,6 +48,10 @@ class Answering(Protocol):
 
     def runs_here(self) -> bool:
         """Return True if the loop runs in the calling thread."""
+        ...
+
+    def cpu_ns(self) -> int | None:
+        """Return the CPU time of the loop's thread, or None where that cannot be read."""
         ...
 
 
@@ -109,21 +114,21 @@ class _Loop:
     def __init__(self, watch: Answering) -> None:
         self.watch = ref(watch)
         self._unheard: _Question | None = None
-        """The last question that the loop has not heard in time."""
+        """The last question that the loop has not heard in time, and was blocked all the while."""
 
     def worked_until_rest(self, until_ns: int) -> bool:
         """Wait until the loop is at rest, or the time is over; return True if it worked."""
         watch, unheard = self.watch(), self._unheard
         if watch is None or watch.runs_here() or (unheard is not None and not unheard.heard):
             return False
-        question = _Question(watch)
+        question, used_ns = _Question(watch), watch.cpu_ns()
         if not watch.call_soon(question):
             return False
         try:
             question.over.wait(max(0, until_ns - perf_counter_ns()) / 1e9)
         finally:
             question.over.set()
-        if not question.heard:
+        if not question.heard and watch.cpu_ns() == used_ns:
             self._unheard = question
         return question.heard > 1
 

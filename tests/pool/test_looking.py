@@ -306,6 +306,32 @@ def test_a_call_that_goes_on_while_the_governor_has_the_gil_leaves_it_to_others(
     assert (gil.free > 0, gil.taken, gil.releases) == (True, 0, True)
 
 
+@pytest.mark.parametrize("prompt", [False, True])
+@pytest.mark.parametrize(("sleeps_after", "free"), [(20_000, 0), (None, 12)])
+def test_a_call_that_has_just_lost_the_gil_is_not_taken_for_one_that_does_without(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, prompt: bool, sleeps_after: int | None, free: int
+) -> None:
+    """Its thread computes on until it sleeps; the kernel may call it runnable, as it gets the GIL again."""
+    fn, clock = stage.learn(Kind.LONG), stage.clock
+    call = stage.push(fn)
+    probe, until_ns = stage.probe_of(call), 0
+
+    def wall_ns() -> int:
+        clock.now_ns += 100
+        if sleeps_after is not None and clock.now_ns >= until_ns:
+            probe.turn(computes=False)
+        return clock.now_ns
+
+    probe.runnable = True
+    monkeypatch.setattr(clock, "wall_ns", wall_ns)
+    for _ in range(12):
+        probe.turn(computes=True)
+        until_ns = clock.now_ns + 20_000_000 + (sleeps_after or 0)
+        stage.step(20 * MS, prompt=prompt)
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.free, gil.taken) == (free, 0)
+
+
 @pytest.mark.parametrize("runnable", [False, True])
 @pytest.mark.parametrize(
     ("others", "delay", "held"),

@@ -22,6 +22,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.runs, self.here = True, False
+        self.used_ns: int | None = 0
         self.ready: deque[Callable[[], None]] = deque()
 
     def call_soon(self, callback: Callable[[], None]) -> bool:
@@ -31,6 +32,9 @@ class Watch:
 
     def runs_here(self) -> bool:
         return self.here
+
+    def cpu_ns(self) -> int | None:
+        return self.used_ns
 
     def iterate(self) -> None:
         self.ready.popleft()()
@@ -135,6 +139,25 @@ def test_a_blocked_loop_is_not_asked_again_until_it_has_answered(scene: Scene) -
     scene.iteration(0)
     scene.give_way()
     assert len(scene.waits) == 2
+
+
+def test_a_loop_that_computes_or_waits_for_the_gil_is_asked_again(scene: Scene) -> None:
+    """One long iteration; a thread that waits for the GIL wakes now and then."""
+    scene.meanwhile = (compute(scene) for _ in range(1))
+    scene.give_way()
+    scene.give_way()
+    assert len(scene.waits) == 2
+
+
+def compute(scene: Scene) -> None:
+    scene.watch.used_ns = 10_000
+
+
+def test_without_a_cpu_clock_a_loop_that_has_not_answered_counts_as_blocked(scene: Scene) -> None:
+    scene.watch.used_ns = None
+    scene.give_way()
+    scene.give_way()
+    assert len(scene.waits) == 1
 
 
 def test_a_loop_that_does_not_run_is_not_waited_for(scene: Scene) -> None:
