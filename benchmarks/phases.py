@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from benchmarks.children.phases import FILLS_CORES
 from benchmarks.figures import Spread, Target, ratios, spread, table
 from benchmarks.harness import Candidate, Options, Report, Sample, describe, measure
 
@@ -31,18 +32,24 @@ _WAYS = {
 LATE_MS = 5.0
 """Milliseconds that the 99th percentile of the loop's lateness may be where the phase computes in Python, or
 without the GIL."""
+TIMERS = 1.5
+"""What it may be where native threads fill every core, over the lateness of a timer in another process."""
 C_CALLS = 2.0
 """What it may be where the phase is one C call that holds the GIL, over the CPU time of such a call."""
 THROUGHPUT = 0.95
 """Share of the calls per second of the best fixed size."""
 FIGURES = {"calls": "calls/s", "loop": "loop p99", "cold": "cold, slowest", "call": "call p99"}
+BESIDE = {"timer": "timer beside"}
+"""Measured under `FILLS_CORES` alone."""
 
 _NOTE = """\
 {in_flight} calls in flight for {seconds:.0f} s, the first {warm:.0f} of which are only in *cold*: the median
 over {count} fresh processes, then lowest and highest, in milliseconds. *Loop p99* is the lateness of a 5 ms
 timer on the loop that is not exceeded for 99 % of the time; *cold* is its slowest beat of the first seconds.
 The timer beats for half of the time and the calls are counted in the other half: a loop that is on time pays
-for each beat, a late one leaves most of them out. Callers and pool share one process."""
+for each beat, a late one leaves most of them out. Callers and pool share one process. *Timer beside* is
+the lateness of such a timer on a loop that does nothing else, in another process: native threads fill the
+cores there."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
@@ -78,7 +85,10 @@ def run(options: Options) -> Report:
     every = candidates(quick=options.quick)
     repetitions = 1 if options.quick else 5
     head, samples = measure("phases", __doc__, options, every, repetitions)
-    found = {name: _figures(taken) for name, taken in samples.items()}
+    found = {
+        name: {figure: spread(each(taken, figure)) for figure in taken[0] if figure in FIGURES | BESIDE}
+        for name, taken in samples.items()
+    }
     targets = [target for load in LOADS for target in _targets(load, samples)]
     arguments = every[0].arguments
     note = _NOTE.format(
@@ -90,7 +100,7 @@ def run(options: Options) -> Report:
     parts = ["# Phases: the loop beside calls that wait and then compute", note]
     for load in LOADS:
         if rows := list(_rows(load, found)):
-            parts += [f"## {load}", table(("pool", *FIGURES.values()), rows)]
+            parts += [f"## {load}", table(("pool", *_shown(load).values()), rows)]
     parts += ["## Promises", table(("promise", "limit", "measured", ""), [t.row() for t in targets])]
     data = {
         **head,
@@ -101,14 +111,14 @@ def run(options: Options) -> Report:
     return Report(name="phases", text="\n\n".join([*parts, describe(head)]), data=data)
 
 
-def _figures(taken: Sequence[Sample]) -> dict[str, Spread]:
-    return {figure: spread(each(taken, figure)) for figure in FIGURES}
+def _shown(load: str) -> Mapping[str, str]:
+    return FIGURES | BESIDE if load == FILLS_CORES else FIGURES
 
 
 def _rows(load: str, found: Mapping[str, Mapping[str, Spread]]) -> Iterator[tuple[str, ...]]:
     for title in _WAYS:
         if (name := f"{title} under {load}") in found:
-            yield title, *(found[name][figure].text(0 if figure == "calls" else 1) for figure in FIGURES)
+            yield title, *(found[name][figure].text(0 if figure == "calls" else 1) for figure in _shown(load))
 
 
 def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Target]:
@@ -122,6 +132,9 @@ def _targets(load: str, samples: Mapping[str, Sequence[Sample]]) -> Iterator[Tar
         if "json" in load:
             over = ratios(late, each(samples[name], "parse"))
             yield Target(claim=f"loop p99 over that of the C call's CPU, {name}", figure=over, limit=C_CALLS)
+        elif load == FILLS_CORES:
+            over = ratios(late, each(samples[name], "timer"))
+            yield Target(claim=f"loop p99 over that of the timer beside, {name}", figure=over, limit=TIMERS)
         else:
             yield Target(claim=f"loop p99 in ms, {name}", figure=spread(late), limit=LATE_MS)
         if best is not None:

@@ -281,8 +281,17 @@ def test_calls_that_wait_and_compute_are_timed_beside_their_loop(way: str, few: 
     assert set(sample) == {"calls", "loop", "cold", "call"}
 
 
+def test_where_native_threads_fill_the_cores_a_timer_in_another_process_is_timed_too() -> None:
+    pytest.importorskip("numpy")
+    arguments = {"load": "20 ms + numpy", "way": "static", "size": 2, "loop": "asyncio", "few": 0.0}
+    timing = {"in_flight": 4, "seconds": 0.3, "warm": 0.05}
+    sample = spawn(Candidate(name="phases", job="phases", arguments={**arguments, **timing}))
+    assert set(sample) == {"calls", "loop", "cold", "call", "timer"}
+    assert sample["timer"] > 0.0
+
+
 def test_each_promise_of_phases_is_told_for_both_of_our_pools() -> None:
-    figures = {"calls": 100.0, "loop": 4.0, "cold": 9.0, "call": 50.0, "parse": 2.5}
+    figures = {"calls": 100.0, "loop": 4.0, "cold": 9.0, "call": 50.0, "parse": 2.5, "timer": 3.0}
     for load in phases.LOADS:
         samples = {f"{title} under {load}": [figures] for title in (*phases.OURS, "static 16", "static 32")}
         told = list(phases._targets(load, samples))

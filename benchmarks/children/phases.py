@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from benchmarks.children.protocol import run_on, serve
 
-__all__ = ["LOADS", "measure", "weighted"]
+__all__ = ["FILLS_CORES", "LOADS", "PERIOD", "measure", "weighted"]
 
 PERIOD = 0.005
 """Seconds from beat to beat of the timer on the loop."""
@@ -65,6 +67,8 @@ LOADS: Mapping[str, Callable[[], object]] = {
     "30 ms + json.loads": parse,
     "20 ms + numpy": array,
 }
+FILLS_CORES = "20 ms + numpy"
+"""The one whose native threads fill every core: a timer beside it says how late these make any process."""
 
 
 def measure(
@@ -80,6 +84,8 @@ def measure(
 ) -> Mapping[str, float]:
     """Return calls per second, the loop's lateness, and the time of a call and of a parse; milliseconds.
 
+    Under `FILLS_CORES` also the lateness of a timer in another process.
+
     The timer beats for the first half of what counts, and calls are counted in the second: a loop that is
     on time pays for each beat, as it takes the GIL from a call, and one that is late leaves most of them out.
 
@@ -93,7 +99,25 @@ def measure(
         warm: See there.
         few: Seconds before that for which two callers alone call.
     """
-    return run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm, few))
+    timer = _start_timer(warm=few + warm, seconds=(seconds - warm) / 2) if load == FILLS_CORES else None
+    found = run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm, few))
+    return found if timer is None else {**found, "timer": json.loads(timer.communicate()[0])["late"]}
+
+
+def _start_timer(**arguments: float) -> subprocess.Popen[str]:
+    """Have the lateness of a timer measured in another process, from now on."""
+    timer = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.children.bare_timer", json.dumps(arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert timer.stdin is not None
+    assert timer.stdout is not None
+    timer.stdout.readline()
+    timer.stdin.write("go\n")
+    timer.stdin.flush()
+    return timer
 
 
 async def _measure(
