@@ -22,6 +22,7 @@ WAYS = {
     "langgraph": "LangGraph, default executor",
     "langgraph, runtime": "LangGraph, one line: a `Runtime`",
     "langgraph, pure": "LangGraph, a `Runtime`, the parse is `pure`",
+    "langgraph, waiting": "LangGraph alone: tools that wait and compute nothing",
     "fastapi": "FastAPI, `def` endpoints",
     "fastapi, runtime": "FastAPI, one line: a `Runtime`",
     "fastapi, pure": "FastAPI, a `Runtime`, the parse is `pure`",

@@ -14,7 +14,7 @@ PACING = {"questions": 2, "warmup": 0.0, "seconds": 0.3}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["agent", "fastapi, runtime"])
+@pytest.mark.parametrize("way", ["agent", "fastapi, runtime", "langgraph, waiting"])
 def test_a_candidate_runs_and_tells_what_it_did(way: str) -> None:
     (made,) = (each for each in candidates(quick=True) if each.name == way)
     if not all(map(importable, made.needs)):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from functools import wraps
 from typing import Any
 
 from benchmarks.children import agent_work
@@ -15,6 +17,8 @@ __all__ = ["SERVICES", "Ask", "endpoints"]
 
 Ask = Callable[[str], Awaitable[object]]
 """Answers a question."""
+_WAITS = (0.3, 0.6)
+"""Seconds that a tool takes which only waits: about as many questions a second as with a pure parse."""
 
 
 def _client(url: str) -> Any:
@@ -77,7 +81,7 @@ async def by_agent(url: str) -> AsyncIterator[Ask]:
 
 
 def graph(runtime: str) -> Callable[[str], AbstractAsyncContextManager[Ask]]:
-    """Return a service on LangGraph: "none", a "runtime", or one with a "pure" parse."""
+    """Return a service on LangGraph: "none", a "runtime", one with a "pure" parse, or tools that "wait"."""
 
     @asynccontextmanager
     async def service(url: str) -> AsyncIterator[Ask]:
@@ -134,8 +138,19 @@ def _as_openai(message: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": message.content, "tool_calls": calls}
 
 
+def _waiting(fn: Callable[..., object]) -> Callable[..., object]:
+    """Return a tool of that name that computes nothing: what is left is the work of the service itself."""
+
+    @wraps(fn)
+    async def wait(query: str) -> int:
+        await asyncio.sleep(random.uniform(*_WAITS))
+        return 1
+
+    return wait
+
+
 def _runtime(runtime: str) -> AbstractAsyncContextManager[Any]:
-    if runtime == "none":
+    if runtime in ("none", "wait"):
         return nullcontext()
     from hybridrt import Runtime
 
@@ -143,7 +158,9 @@ def _runtime(runtime: str) -> AbstractAsyncContextManager[Any]:
 
 
 def _work(runtime: str) -> list[Callable[..., Any]]:
-    """Return the tools, the one that parses offloaded as pure if that is asked for."""
+    """Return the tools, the one that parses offloaded as pure if that is asked for, or what only waits."""
+    if runtime == "wait":
+        return [_waiting(fn) for fn in TOOLS]
     if runtime != "pure":
         return list(TOOLS)
     from hybridrt import offload
@@ -172,4 +189,5 @@ SERVICES: Mapping[str, Callable[[str], AbstractAsyncContextManager[Ask]]] = {
     "langgraph": graph("none"),
     "langgraph, runtime": graph("runtime"),
     "langgraph, pure": graph("pure"),
+    "langgraph, waiting": graph("wait"),
 }
