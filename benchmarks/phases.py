@@ -30,8 +30,7 @@ _WAYS = {
     "Runtime": ("runtime", 0),
 }
 LATE_MS = 5.0
-"""Milliseconds that the 99th percentile of the loop's lateness may be where the phase computes in Python, or
-without the GIL."""
+"""Milliseconds that the 99th percentile of the loop's lateness may be where the phase computes in Python."""
 TIMERS = 1.5
 """What it may be where native threads fill every core, over the lateness of a timer in another process."""
 C_CALLS = 2.0
@@ -86,7 +85,7 @@ def run(options: Options) -> Report:
     repetitions = 1 if options.quick else 5
     head, samples = measure("phases", __doc__, options, every, repetitions)
     found = {
-        name: {figure: spread(each(taken, figure)) for figure in taken[0] if figure in FIGURES | BESIDE}
+        name: {figure: spread(each(taken, figure)) for figure in FIGURES | BESIDE if figure in taken[0]}
         for name, taken in samples.items()
     }
     targets = [target for load in LOADS for target in _targets(load, samples)]

@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from benchmarks.children.phases import PERIOD, weighted
+from benchmarks.children.phases import beats, weighted
 from benchmarks.children.protocol import serve
 
 __all__ = ["measure"]
@@ -23,16 +23,8 @@ def measure(*, warm: float, seconds: float) -> Mapping[str, float]:
     print("ready", flush=True)
     sys.stdin.readline()
     time.sleep(warm)
-    return {"late": 1e3 * weighted(asyncio.run(_beat(seconds)))}
-
-
-async def _beat(seconds: float) -> list[float]:
-    late: list[float] = []
-    until = time.perf_counter() + seconds
-    while (begun := time.perf_counter()) < until:
-        await asyncio.sleep(PERIOD)
-        late.append(time.perf_counter() - begun - PERIOD)
-    return late
+    beaten = asyncio.run(beats(time.perf_counter() + seconds))
+    return {"late": 1e3 * weighted([by for _, by in beaten])}
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+from benchmarks.children.grandchild import begin, line, started
 from benchmarks.children.protocol import run_on, serve
 
-__all__ = ["FILLS_CORES", "LOADS", "PERIOD", "measure", "weighted"]
+__all__ = ["FILLS_CORES", "LOADS", "beats", "measure", "weighted"]
 
 PERIOD = 0.005
 """Seconds from beat to beat of the timer on the loop."""
@@ -99,25 +98,12 @@ def measure(
         warm: See there.
         few: Seconds before that for which two callers alone call.
     """
-    timer = _start_timer(warm=few + warm, seconds=(seconds - warm) / 2) if load == FILLS_CORES else None
-    found = run_on(loop, _measure(LOADS[load], way, size, in_flight, seconds, warm, few))
-    return found if timer is None else {**found, "timer": json.loads(timer.communicate()[0])["late"]}
-
-
-def _start_timer(**arguments: float) -> subprocess.Popen[str]:
-    """Have the lateness of a timer measured in another process, from now on."""
-    timer = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.children.bare_timer", json.dumps(arguments)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert timer.stdin is not None
-    assert timer.stdout is not None
-    timer.stdout.readline()
-    timer.stdin.write("go\n")
-    timer.stdin.flush()
-    return timer
+    main = _measure(LOADS[load], way, size, in_flight, seconds, warm, few)
+    if load != FILLS_CORES:
+        return run_on(loop, main)
+    with started("bare_timer", warm=few + warm, seconds=(seconds - warm) / 2) as timer:
+        begin(timer)
+        return {**run_on(loop, main), "timer": json.loads(line(timer))["late"]}
 
 
 async def _measure(
@@ -130,8 +116,6 @@ async def _measure(
     few: float,
 ) -> Mapping[str, float]:
     times: list[float] = []
-    late: list[float] = []
-    cold: list[float] = []
     async with _pool(way, size) as submit:
         few_until = time.perf_counter() + few
 
@@ -150,14 +134,12 @@ async def _measure(
                 if (now := time.perf_counter()) > beats_until:
                     times.append(now - begun)
 
-        async def beat() -> None:
-            while (begun := time.perf_counter()) < beats_until:
-                await asyncio.sleep(PERIOD)
-                (late if begun > counts_from else cold).append(time.perf_counter() - begun - PERIOD)
-
-        await asyncio.gather(beat(), *(stand() for _ in range(in_flight)))
+        beating = asyncio.ensure_future(beats(beats_until))
+        await asyncio.gather(beating, *(stand() for _ in range(in_flight)))
         took = time.perf_counter() - beats_until
     times.sort()
+    late = [by for begun, by in beating.result() if begun > counts_from]
+    cold = [by for begun, by in beating.result() if begun <= counts_from]
     return {
         "calls": len(times) / took,
         "loop": 1e3 * weighted(late),
@@ -165,6 +147,15 @@ async def _measure(
         "call": 1e3 * times[int(0.99 * len(times))] if times else 1e3 * seconds,
         **({"parse": 1e3 * sorted(_parsing)[int(0.99 * len(_parsing))]} if _parsing else {}),
     }
+
+
+async def beats(until: float) -> list[tuple[float, float]]:
+    """Return when each beat of the timer began, by `perf_counter`, and by how many seconds it was late."""
+    found: list[tuple[float, float]] = []
+    while (begun := time.perf_counter()) < until:
+        await asyncio.sleep(PERIOD)
+        found.append((begun, time.perf_counter() - begun - PERIOD))
+    return found
 
 
 def weighted(late: list[float], share: float = 0.99) -> float:

@@ -2,7 +2,8 @@
 
 Linux has both sources. Elsewhere they are absent, and so is one that cannot be read for want of memory,
 which the readers say with None; no number is made up. The owner opens the probe in its own thread and
-closes it before it ends; a reader holds the scheduler's lock, so that it never meets a closed probe.
+closes it before it ends. Who reads that of a worker holds the scheduler's lock, so that it never meets a
+closed one; that of a loop may be closed at any time.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ class ThreadProbe:
 
     def cpu_ns(self) -> int | None:
         """Return the CPU time of the thread; about 0.6 us, and the GIL is kept."""
-        if self._clock_id is None:
+        clock_id = self._clock_id
+        if clock_id is None:
             return None
         try:
-            return time.clock_gettime_ns(self._clock_id)
+            return time.clock_gettime_ns(clock_id)
         except (OSError, MemoryError):  # the thread is gone
             return None
 

@@ -166,6 +166,29 @@ def test_a_closed_probe_answers_with_none() -> None:
         assert answer() is None
 
 
+class ClosedOnceRead(ThreadProbe):
+    """A probe that its owner closes just after another thread has looked for its clock."""
+
+    __slots__ = ()
+
+    @property  # type: ignore[override]
+    def _clock_id(self) -> int | None:
+        clock_id: int | None = ThreadProbe._clock_id.__get__(self)  # type: ignore[attr-defined]
+        ThreadProbe._clock_id.__set__(self, None)  # type: ignore[attr-defined]
+        return clock_id
+
+    @_clock_id.setter
+    def _clock_id(self, clock_id: int | None) -> None:
+        ThreadProbe._clock_id.__set__(self, clock_id)  # type: ignore[attr-defined]
+
+
+@clocks_only
+def test_a_probe_that_is_closed_while_it_is_read_does_not_fail() -> None:
+    probe = ClosedOnceRead()
+    assert probe.cpu_ns() is not None
+    assert probe.cpu_ns() is None
+
+
 def test_after_its_thread_is_gone_and_it_is_closed_a_probe_answers_with_none() -> None:
     with watched() as (_, probe):
         pass
