@@ -52,7 +52,7 @@ async def open_pool(name: str, size: int | None = None) -> AsyncIterator[Pool]:
     if name == "runtime":
         from hybridrt import Runtime
 
-        async with Runtime(shutdown_timeout=0.0) as runtime:
+        async with Runtime() as runtime:
             run = asyncio.get_running_loop().run_in_executor
             yield Pool(submit=partial(run, None), statistics=lambda: _excerpt(runtime.statistics()))
         return

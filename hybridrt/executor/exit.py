@@ -8,8 +8,12 @@ do but to join threads. Here a call may get its thread later, from a call that e
        that one's `_python_exit`.
     2. `finish_calls` closes all pools, so that no call comes any more, and waits for those there are.
        Everything goes on as before meanwhile, threads start, and a stuck call may be left behind.
-    3. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
-    4. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
+    3. `finish_calls` gives calls that were left behind a moment to end, and lets none of them begin another
+       computing phase. Before 3.14 a thread that asks for the GIL while the interpreter ends is ended by
+       `pthread_exit`. In C++ code, as that of ONNX Runtime or torch, this aborts the process: "terminate
+       called without an active exception" (pytorch issue 38228).
+    4. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
+    5. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
 
 Python 3.12.0 to 3.12.2 start no thread from 1 on (CPython issue 113964). There the main thread, which has
 nothing else to do, takes the place of a worker that could not be started, one at a time; calls beyond that
@@ -18,15 +22,22 @@ wait for the workers there are.
 
 from __future__ import annotations
 
+import sys
+import time
+
 from hybridrt.compat import register_at_exit
 from hybridrt.executor.budget import shared
 from hybridrt.governor.governor import start
 from hybridrt.pool.lock import without_convoy
+from hybridrt.pool.roster import all_workers
 from hybridrt.pool.scheduler import dispatch_locked
 from hybridrt.pool.shutdown import close
 from hybridrt.pool.state import InterpreterExit, Pool, SharedBudget
 
 __all__ = ["exit_error", "finish_calls"]
+
+MOMENT = 0.25 if sys.version_info < (3, 14) else 0.0
+"""Seconds that calls which were left behind get to end, together: several calls of a usual model's."""
 
 
 def exit_error() -> BaseException:
@@ -35,7 +46,7 @@ def exit_error() -> BaseException:
 
 
 def finish_calls(budget: SharedBudget = shared) -> None:
-    """Take no more calls, and wait for all there are but those that were left behind.
+    """Take no more calls, and wait for all there are; for those that were left behind a moment only.
 
     Ctrl-C ends the wait, as it ends that of the standard library.
     """
@@ -53,6 +64,18 @@ def finish_calls(budget: SharedBudget = shared) -> None:
         if worker is not None:
             worker.stand_in()
             ending.free = True
+    _wait_for_left(budget)
+
+
+def _wait_for_left(budget: SharedBudget) -> None:
+    """Wait a moment for the threads that were left behind: what they do ends within it, as a rule."""
+    with without_convoy(budget.lock):
+        budget.permits.ended = True
+    until = time.monotonic() + MOMENT
+    for pool in budget.all_pools():
+        for worker in all_workers(pool):
+            if not worker.awaited and worker.thread.is_alive():
+                worker.thread.join(max(0.0, until - time.monotonic()))
 
 
 def _is_unfinished(budget: SharedBudget) -> bool:

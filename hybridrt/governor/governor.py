@@ -384,6 +384,13 @@ class Governor:
                         profile.parallel = None  # what several calls at once did, they did with more threads
             if not active:
                 self.native.rested(*native)
+            # Before threads start: they ask for the GIL, and by their number the interval goes.
+            self.shield.step(
+                now_ns,
+                pools,
+                gil_taken=active and slept and not prompt,
+                brief=tick.brief and not self._queued,
+            )
         finally:
             _let_go(to_start, spilled, tick.holding)
         for pool in pools:
@@ -396,12 +403,6 @@ class Governor:
             steady=tick.steady,
             interval_ns=tick.switch_interval,
             native=4 * tick.native >= tick.process_cpu > 0,
-        )
-        self.shield.step(
-            now_ns,
-            pools,
-            gil_taken=active and slept and not prompt,
-            brief=tick.brief and not self._queued,
         )
         return self._choose_sleep(
             active, resting, TICK_NS if changed or to_start or self._finder.is_looking else longest

@@ -281,7 +281,7 @@ class Shield:
         if not self.armed:
             return ()
         self.armed = False
-        self._grip = grasp(self._highest())
+        self._grip = grasp(self._highest(), self._askers_locked())
         self._apply()
         return tuple(self._watches)
 
@@ -300,6 +300,7 @@ class Shield:
             target=self._target,
             highest=self._highest(),
             ended=ended,
+            threads=self._askers_locked(),
         )
         self._grip = decide(self._grip, seen)
         if self._grip is None:
@@ -307,6 +308,10 @@ class Shield:
         else:
             self._apply()
         return ()
+
+    def _askers_locked(self) -> int:
+        """Return how many threads of calls may ask for the GIL, if all of them wake at once."""
+        return sum(pool.busy for pool in self._budget.pools) - self._budget.permits.waits
 
     def _lasts(self) -> bool:
         """Return True if a call computes that did not say so, and since the step before."""

@@ -56,6 +56,7 @@ class Permits:
     __slots__ = (
         "capacity",
         "cores",
+        "ended",
         "held",
         "in_a_row",
         "left",
@@ -82,6 +83,8 @@ class Permits:
         """Permits given back so far; it stands still when no call gets on."""
         self.lifted = False
         """True once the governor failed: permits would never be handed over, so none is asked for."""
+        self.ended = False
+        """True once the interpreter ends and only calls that were left behind go on: none is handed on."""
         self.lines: tuple[deque[Asking], ...] = tuple(deque[Asking]() for _ in range(4))
         """Calls that came back from a wait, by the permit that they ask for; the first goes first."""
         self.waits = 0
@@ -156,7 +159,7 @@ class Permits:
 
     def has_room_to_return(self, permit: int, gil_share: float | None) -> bool:
         """Return True if a call that comes back may go on at once: there is room and none waits before it."""
-        if self.lines[permit] and not self.lifted:
+        if self.ended or (self.lines[permit] and not self.lifted):
             return False
         return self.has_room_for_free(gil_share) if permit == FREE else self.has_room(permit)
 
@@ -174,6 +177,8 @@ class Permits:
     def hand_on(self) -> None:
         """Let those go on in the lines for whom there is room."""
         self.left = False
+        if self.ended:
+            return
         for permit in (SHORT, FREE, LONG):
             line = self.lines[permit]
             while line and self._has_room_for(permit, line[0]):

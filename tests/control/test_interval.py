@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.control.interval import (
+    ASKING,
     ENOUGH,
     GROWTH,
     LOWEST,
@@ -200,6 +201,21 @@ def test_it_is_never_above_the_users_own_nor_below_the_lowest_for_nothing(
             grip = grasp(highest)
         assert min(LOWEST, highest) <= grip.interval <= highest
         grip = decide(grip, replace(step, highest=highest))
+
+
+@given(st.lists(seen, min_size=1, max_size=20), st.integers(0, 3_000))
+def test_it_is_never_so_short_that_all_threads_at_once_would_fill_a_core_by_asking(
+    steps: list[Seen], threads: int
+) -> None:
+    least = min(USUAL, ASKING * threads)
+    grip: Grip | None = grasp(USUAL, threads)
+    assert grip is not None
+    assert grip.interval == max(LOWEST, least)
+    for step in steps:
+        grip = decide(grip, replace(step, threads=threads))
+        if grip is None:
+            return
+        assert least <= grip.interval <= USUAL
 
 
 @given(st.lists(seen, max_size=60), seen)

@@ -115,6 +115,7 @@ class FakePool:
 
     def __init__(self) -> None:
         self.tally = Tally()
+        self.busy = 0
         self.sizing = SimpleNamespace(crowd=0.0)
 
     def start_clean(self) -> None: ...

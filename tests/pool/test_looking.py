@@ -542,3 +542,14 @@ def test_a_call_with_a_callback_of_somebody_does_not_go_in_a_batch(stage: Stage,
     calls[which].add_done_callback(print)
     stage.end(blocker)
     assert not stage.worker_of(first).batch
+
+
+def test_the_switch_interval_is_set_before_threads_start(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ask for the GIL at once, and by their number the interval goes."""
+    order: list[str] = []
+    monkeypatch.setattr("hybridrt.governor.governor._let_go", lambda *_: order.append("threads"))
+    monkeypatch.setattr(stage.budget.shield, "step", lambda *_, **__: order.append("interval"))
+    stage.step()
+    assert order == ["interval", "threads"]

@@ -264,3 +264,23 @@ def test_never_more_than_max_workers_calls_run_whatever_their_kind() -> None:
     stage.push(stage.learn(Kind.SHORT))
     assert stage.running() == calls[:3]
     assert len(stage.pool.roster.workers) == 3
+
+
+def test_once_the_interpreter_ends_no_call_that_comes_back_gets_a_permit(permits: Permits) -> None:
+    permits.ended = True
+    assert permits.has_room(SHORT)
+    assert not permits.has_room_to_return(SHORT, None)
+    permits.ask(SHORT, NeverGranted())
+    permits.hand_on()
+    assert (permits.waits, permits.held[SHORT]) == (1, 0)
+    permits.forget()
+    assert permits.has_room_to_return(SHORT, None)
+
+
+class NeverGranted:
+    """A call in the line that no permit is to reach."""
+
+    gil_share = None
+
+    def granted_locked(self, permit: int) -> bool:
+        raise AssertionError("it was handed a permit")

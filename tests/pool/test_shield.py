@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from hybridrt.control.interval import LOWEST, REST, WAKING
+from hybridrt.control.interval import ASKING, LOWEST, REST, WAKING
 from hybridrt.governor.shield import LOOP_DELAY_TARGET
 from hybridrt.pool.permits import FREE, LONG, SHORT
 from hybridrt.values import ShieldReason
@@ -154,6 +154,25 @@ def test_calls_that_compute_between_their_waits_count_as_a_crowd(play: Play) -> 
     play.step(100)
     assert play.switch.value == pytest.approx(WAKING * 6)  # and the one with a permit
     assert play.told.reason is ShieldReason.UNMEASURED
+
+
+def test_the_more_threads_may_ask_for_the_gil_at_once_the_longer_it_is(play: Play) -> None:
+    pools = [FakePool(), FakePool()]
+    pools[0].busy, pools[1].busy = 200, 50
+    play.budget.pools.update(pools)  # type: ignore[arg-type]
+    play.begin()
+    assert play.switch.value == pytest.approx(250 * ASKING)
+    pools[1].busy = 150
+    play.step()
+    assert play.switch.value == pytest.approx(350 * ASKING)
+
+
+def test_threads_that_stand_in_line_for_a_permit_do_not_ask_for_the_gil(play: Play) -> None:
+    pool = FakePool()
+    pool.busy, play.permits.waits = 250, 240
+    play.budget.pools.add(pool)  # type: ignore[arg-type]
+    play.begin()
+    assert play.switch.value == LOWEST
 
 
 # ---------------------------------------------------------------------- whose interval it is

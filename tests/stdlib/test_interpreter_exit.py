@@ -357,3 +357,71 @@ at_exit(leave_behind)
 """,
     )
     assert printed == "left behind\n"
+
+
+def test_a_call_that_is_left_behind_gets_a_moment_to_end_before_the_interpreter_does(ours: Kind) -> None:
+    """One that came back later would be ended by `pthread_exit`, which aborts the process in C++ code."""
+    printed = run_python(
+        ours,
+        AT_EXIT
+        + """
+import time
+import hybridrt.executor.exit
+hybridrt.executor.exit.MOMENT = 60.0
+entered, gate = threading.Event(), threading.Event()
+executor = Executor(1)
+
+def late():
+    entered.set()
+    gate.wait()
+    time.sleep(0.1)
+    print("ended", flush=True)
+
+def leave_behind():
+    (worker,) = executor._pool.roster.workers
+    worker.leave_behind()
+    print("left behind", flush=True)
+    gate.set()
+
+executor.submit(late)
+entered.wait()
+at_exit(leave_behind)
+""",
+    )
+    assert printed == "left behind\nended\n"
+
+
+def test_a_call_that_was_left_behind_begins_no_computing_phase_while_the_interpreter_ends() -> None:
+    printed = run_python(
+        DEMAND,
+        AT_EXIT
+        + """
+import time
+import hybridrt
+from hybridrt.executor import exit as at_end
+from hybridrt.pool import phases
+at_end.MOMENT, phases.STILL = 0.5, 0.001
+entered, gate = threading.Event(), threading.Event()
+executor = Executor(2)
+
+def waits_and_computes():
+    with hybridrt.blocking():
+        entered.set()
+        gate.wait()
+    print("computes", flush=True)
+
+def leave_behind():
+    (worker,) = executor._pool.roster.workers
+    worker.leave_behind()
+    print("left behind", flush=True)
+    while not at_end.shared.permits.ended:
+        time.sleep(0.001)
+    gate.set()
+
+executor._pool.profiles.of(waits_and_computes).kind = hybridrt.Kind.SHORT  # it has a permit to give back
+executor.submit(waits_and_computes)
+entered.wait()
+at_exit(leave_behind)
+""",
+    )
+    assert printed == "left behind\n"
