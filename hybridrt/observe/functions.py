@@ -291,7 +291,8 @@ class Profile:
         share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
-            self.served_ns = (cpu_asked + wait_asked + gil_asked) // asked
+            # A call that lacked a core while its clocks were read may seem to have waited for less than none.
+            self.served_ns = (cpu_asked + max(0, wait_asked + gil_asked)) // asked
             contended = 0 if self.gil.releases else gil_asked  # by others, where it leaves the GIL itself
             self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + contended))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
@@ -302,8 +303,8 @@ class Profile:
             self.corrected = True
             if gil_asked > _CROWD * cpu_asked and cpu_mean >= BATCH_CALL_NS and not self.was_still:
                 wait = self._in_a_crowd(wait)
-        elif self.corrected and wall_mean >= DETAILED_NS:  # none of these few happened to be asked
-            wait = float(self.wait_mean_ns)
+        elif self.corrected and wall_mean >= DETAILED_NS:  # none of these was asked, as in batches
+            wait, self.served_ns = float(self.wait_mean_ns), 0
         else:
             wait, share = float(least), RAW_WAITING_SHARE
             self.corrected, self.served_ns = False, 0

@@ -154,6 +154,20 @@ def test_calls_in_batches_are_never_tried() -> None:
     assert profile.overlap is None
 
 
+def test_a_first_call_that_lacked_a_core_for_longer_than_it_took_does_not_hide_the_waits_of_the_next() -> (
+    None
+):
+    """Its core was taken from it between two readings; the others ran in batches, which are not asked."""
+    profile, now = Profile("key", "name"), MS
+    profile.record(519 * US, 108 * US, 0, 587 * US, 250 * US, now)
+    while profile.calls < 300:
+        now += 16 * 250 * US
+        profile.record_batch(16, 16 * 250 * US, 16 * 75 * US, 0, 100 * US, now)
+    assert profile.kind is Kind.WAITING
+    assert profile.overlap is not None
+    assert profile.overlap.running
+
+
 def test_calls_of_more_than_a_millisecond_are_never_tried() -> None:
     lane = Lane()
     lane.run(2_000, gain=1.5, cpu=2 * MS, wall=5 * MS)
