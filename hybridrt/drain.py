@@ -17,7 +17,7 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.router import keep_all
 from hybridrt.pool.roster import all_threads, all_workers, when_empty
 from hybridrt.pool.shutdown import close, closed_error
-from hybridrt.pool.state import Call, Worker
+from hybridrt.pool.state import Call
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.remembered import Remembered
 
@@ -93,19 +93,20 @@ class Draining:
     def give_up(self) -> None:
         """Fail what is queued, give up what runs, and say what that is."""
         close(self._loop_binding.pool, closed_error, cancel_queued=True, cancel_given=True)
+        left: dict[tuple[str, str], list[tuple[float, str]]] = {}
         for worker in all_workers(self._loop_binding.pool):
             worker.leave_behind()
             for call in worker.calls():
                 if call not in self._given_up:
                     self._given_up.add(call)
-                    self._give_up(call, worker)
+                    age = (call.pool.roster.wall_ns() - call.started_ns) / 1e9
+                    where = call.profile.name, worker.position()
+                    left.setdefault(where, []).append((age, worker.bearer))
+                    self._give_up(call)
+        for (name, position), calls in left.items():
+            _say_left(name, position, calls)
 
-    def _give_up(self, call: Call, worker: Worker) -> None:
-        age = (call.pool.roster.wall_ns() - call.started_ns) / 1e9
-        logger.warning(
-            "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
-            call.profile.name, age, worker.position(), worker.bearer,
-        )  # fmt: skip
+    def _give_up(self, call: Call) -> None:
         if not isinstance(call, LoopCall):
             return
         error = RuntimeClosedError(f"the runtime closed while {call.profile.name} ran", started=True)
@@ -113,6 +114,17 @@ class Draining:
             call.give_up(error)
         else:
             _call_soon(call.get_loop(), call.give_up, error)
+
+
+def _say_left(name: str, position: str, calls: list[tuple[float, str]]) -> None:
+    """Name the calls of a function that are left behind at one place, with their ages and what runs them."""
+    age, bearer = max(calls)
+    if len(calls) == 1:
+        message = "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind"
+        logger.warning(message, name, age, position, bearer)
+    else:
+        message = "%d calls of %s still run, the oldest after %.3g s, %s; the runtime closes and leaves them"
+        logger.warning(f"{message} behind", len(calls), name, age, position)
 
 
 async def keep(kept: Remembered, loop_binding: LoopBinding, *, last: bool) -> None:

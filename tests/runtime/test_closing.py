@@ -133,6 +133,29 @@ async def test_the_log_names_the_function_and_line_that_is_stuck(caplog: pytest.
     assert "leaves its thread hybridrt_0 behind" in text
 
 
+@pytest.mark.blocks_the_loop
+async def test_calls_of_a_function_that_are_stuck_at_one_line_are_named_in_one_record(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A hundred records about one wait would hide the others."""
+
+    def stuck(gate: Gate) -> None:
+        gate()
+
+    async with Gate() as gate:
+        async with Runtime(shutdown_timeout=0.01, max_workers=4) as runtime:
+            tasks = [asyncio.ensure_future(runtime.offload(stuck, gate)) for _ in range(2)]
+            for _ in tasks:
+                await gate.entered()
+            workers = runtime.executor._pool.roster.workers
+            await eventually(lambda: all(worker.position().endswith(" in wait") for worker in workers))
+        await asyncio.wait(tasks)
+        assert all(isinstance(task.exception(), RuntimeClosedError) for task in tasks)
+    (text,) = closed_records(caplog)
+    assert text.startswith(f"2 calls of {__name__}:{stuck.__qualname__} still run, the oldest after ")
+    assert " in wait; the runtime closes and leaves them behind" in text
+
+
 async def test_a_stuck_call_of_the_default_executor_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
     async with Gate() as gate:
         async with Runtime(shutdown_timeout=0.01):
