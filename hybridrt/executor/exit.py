@@ -11,7 +11,8 @@ do but to join threads. Here a call may get its thread later, from a call that e
     3. `finish_calls` gives calls that were left behind a moment to end, and lets none of them begin another
        computing phase. Before 3.14 a thread that asks for the GIL while the interpreter ends is ended by
        `pthread_exit`. In C++ code, as that of ONNX Runtime or torch, this aborts the process: "terminate
-       called without an active exception" (pytorch issue 38228).
+       called without an active exception" (pytorch issue 38228). An exit handler that needs a lock which such
+       a call holds across a wait gets it, seconds later: see `pool.phases`.
     4. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
     5. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
 

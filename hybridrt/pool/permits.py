@@ -84,7 +84,7 @@ class Permits:
         self.lifted = False
         """True once the governor failed: permits would never be handed over, so none is asked for."""
         self.ended = False
-        """True once the interpreter ends and only calls that were left behind go on: none is handed on."""
+        """True once the interpreter ends and only calls that were left behind go on: they get no permit."""
         self.lines: tuple[deque[Asking], ...] = tuple(deque[Asking]() for _ in range(4))
         """Calls that came back from a wait, by the permit that they ask for; the first goes first."""
         self.waits = 0

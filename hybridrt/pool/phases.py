@@ -17,8 +17,8 @@ If 3 is a timeout that has come before 2, the worker sees under the lock whether
 
 Nothing can hang for want of a permit: a call goes on without one, which counts as an overdraft, after
 `STILL` seconds in which no permit has moved, and after `MOST` seconds in any case. So a lock that is held
-across a wait may cost time, and no more. Calls that were left behind when the interpreter ends wait for good:
-they would only be ended in the middle of what they do (see `executor.exit`).
+across a wait may cost time, and no more. While the interpreter ends, calls that were left behind wait for
+`MOST` seconds, after which it has ended, as a rule (see `executor.exit`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _stand_in_line(worker: Worker, asking: _Return, permit: int) -> None:
             with without_convoy(pool.lock):
                 if asking.granted:
                     break
-                if not permits.ended and (permits.moves == moves or wall() >= until):
+                if wall() >= until or (permits.moves == moves and not permits.ended):
                     permits.withdraw(permit, asking)
                     permits.take(permit)
                     worker.permit = permit

@@ -425,3 +425,43 @@ at_exit(leave_behind)
 """,
     )
     assert printed == "left behind\n"
+
+
+def test_an_exit_handler_gets_a_lock_that_a_call_left_behind_holds_across_a_wait() -> None:
+    """As `logging.shutdown` does that of a handler which sends records."""
+    printed = run_python(
+        DEMAND,
+        AT_EXIT
+        + """
+import atexit, time
+import hybridrt
+from hybridrt.executor import exit as at_end
+from hybridrt.pool import phases
+at_end.MOMENT, phases.STILL, phases.MOST = 0.1, 0.001, 0.5
+entered, gate, lock = threading.Event(), threading.Event(), threading.Lock()
+executor = Executor(2)
+
+def sends():
+    with lock, hybridrt.blocking():
+        entered.set()
+        gate.wait()
+
+def leave_behind():
+    (worker,) = executor._pool.roster.workers
+    worker.leave_behind()
+    while not at_end.shared.permits.ended:
+        time.sleep(0.001)
+    gate.set()
+
+def shut_down():
+    with lock:
+        print("shut down", flush=True)
+
+atexit.register(shut_down)
+executor._pool.profiles.of(sends).kind = hybridrt.Kind.SHORT
+executor.submit(sends)
+entered.wait()
+at_exit(leave_behind)
+""",
+    )
+    assert printed == "shut down\n"
