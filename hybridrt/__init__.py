@@ -88,8 +88,8 @@ Switch interval
     While a call computes under a GIL, the interpreter's switch interval (`sys.setswitchinterval`, 5 ms
     in CPython) is 0.1 ms, so that the loop gets the GIL soon. While several compute, or come and go fast, so
     that the GIL would change hands too often, it grows towards what it was as long as the loop keeps
-    `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with four 1 ms, whatever the
-    loop says, because a shorter one would cost them a tenth of their work. It is put back when nothing has
+    `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with four 1 ms, with 250 calls
+    that may come back at once 1 ms, too: a shorter one would cost them more. It is put back when nothing has
     computed for 50 ms, at close, and in a forked child. A value that other code sets is left alone.
 Priority, garbage collection
     While there is a loop, threads on Linux run 5 steps of niceness below it, isolates 10; what calls start
