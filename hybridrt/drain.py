@@ -120,11 +120,16 @@ def _say_left(name: str, position: str, calls: list[tuple[float, str]]) -> None:
     """Name the calls of a function that are left behind at one place, with their ages and what runs them."""
     age, bearer = max(calls)
     if len(calls) == 1:
-        message = "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind"
-        logger.warning(message, name, age, position, bearer)
+        logger.warning(
+            "%s still runs after %.3g s, %s; the runtime closes and leaves %s behind",
+            name, age, position, bearer,
+        )  # fmt: skip
     else:
-        message = "%d calls of %s still run, the oldest after %.3g s, %s; the runtime closes and leaves them"
-        logger.warning(f"{message} behind", len(calls), name, age, position)
+        logger.warning(
+            "%d calls of %s still run, the oldest after %.3g s, %s; "
+            "the runtime closes and leaves them behind",
+            len(calls), name, age, position,
+        )  # fmt: skip
 
 
 async def keep(kept: Remembered, loop_binding: LoopBinding, *, last: bool) -> None:

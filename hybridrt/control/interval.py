@@ -43,8 +43,8 @@ and 3 % at 1 ms, sixteen 20 and 3 %, as `python -m benchmarks gil` shows."""
 ENOUGH = 0.001
 """Seconds at which a crowd of any size loses no more than that."""
 ASKING = 4e-6
-"""Seconds of CPU that one such asking takes, about. With 2 us some herds of 250 still stalled a loop for
-150 ms, with 4 us none; with 6 us it was the same as with 4."""
+"""Seconds of interval for each thread that may ask for the GIL: about the CPU time that asking once takes.
+With 2 us some herds of 250 still stalled a loop for 150 ms; 6 us did no better than 4."""
 GROWTH = 1.25
 """Factor of one step."""
 PATIENCE = 0.5

@@ -37,8 +37,8 @@ from hybridrt.pool.state import InterpreterExit, Pool, SharedBudget
 
 __all__ = ["exit_error", "finish_calls"]
 
-MOMENT = 0.25 if sys.version_info < (3, 14) else 0.0
-"""Seconds that calls which were left behind get to end, together: several calls of a usual model's."""
+GRACE = 0.25 if sys.version_info < (3, 14) else 0.0
+"""Seconds that calls which were left behind get to end, all together. Not tuned."""
 
 
 def exit_error() -> BaseException:
@@ -72,7 +72,7 @@ def _wait_for_left(budget: SharedBudget) -> None:
     """Wait a moment for the threads that were left behind: what they do ends within it, as a rule."""
     with without_convoy(budget.lock):
         budget.permits.ended = True
-    until = time.monotonic() + MOMENT
+    until = time.monotonic() + GRACE
     for pool in budget.all_pools():
         for worker in all_workers(pool):
             if not worker.awaited and worker.thread.is_alive():

@@ -291,8 +291,7 @@ class Profile:
         share = STAYS_WAITING_SHARE if self.kind is Kind.WAITING else WAITING_SHARE
         if asked:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
-            # A call that lacked a core while its clocks were read may seem to have waited for less than none.
-            self.served_ns = (cpu_asked + max(0, wait_asked + gil_asked)) // asked
+            self.served_ns = (cpu_asked + wait_asked + gil_asked) // asked
             contended = 0 if self.gil.releases else gil_asked  # by others, where it leaves the GIL itself
             self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + contended))
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds

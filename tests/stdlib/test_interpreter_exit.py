@@ -359,33 +359,53 @@ at_exit(leave_behind)
     assert printed == "left behind\n"
 
 
-def test_a_call_that_is_left_behind_gets_a_moment_to_end_before_the_interpreter_does(ours: Kind) -> None:
+LEFT_BEHIND = (
+    AT_EXIT
+    + """
+import atexit, time
+import hybridrt
+from hybridrt.executor import exit as at_end
+from hybridrt.pool import phases
+
+entered, gate = threading.Event(), threading.Event()
+executor = Executor(2)
+
+def leave_behind(call, *, go_on):
+    '''Run a call that computes by its kind; once the interpreter takes no more calls, leave it behind.
+
+    The gate opens when `go_on` is true.
+    '''
+    def leave():
+        (worker,) = executor._pool.roster.workers
+        worker.leave_behind()
+        say("left behind")
+        while not go_on():
+            time.sleep(0.001)
+        gate.set()
+
+    executor._pool.profiles.of(call).kind = hybridrt.Kind.SHORT
+    executor.submit(call)
+    entered.wait()
+    at_exit(leave)
+"""
+)
+
+
+def test_a_call_that_is_left_behind_has_some_time_to_end_before_the_interpreter_does(ours: Kind) -> None:
     """One that came back later would be ended by `pthread_exit`, which aborts the process in C++ code."""
     printed = run_python(
         ours,
-        AT_EXIT
+        LEFT_BEHIND
         + """
-import time
-import hybridrt.executor.exit
-hybridrt.executor.exit.MOMENT = 60.0
-entered, gate = threading.Event(), threading.Event()
-executor = Executor(1)
+at_end.GRACE = 60.0
 
 def late():
     entered.set()
     gate.wait()
     time.sleep(0.1)
-    print("ended", flush=True)
+    say("ended")
 
-def leave_behind():
-    (worker,) = executor._pool.roster.workers
-    worker.leave_behind()
-    print("left behind", flush=True)
-    gate.set()
-
-executor.submit(late)
-entered.wait()
-at_exit(leave_behind)
+leave_behind(late, go_on=lambda: True)
 """,
     )
     assert printed == "left behind\nended\n"
@@ -394,34 +414,17 @@ at_exit(leave_behind)
 def test_a_call_that_was_left_behind_begins_no_computing_phase_while_the_interpreter_ends() -> None:
     printed = run_python(
         DEMAND,
-        AT_EXIT
+        LEFT_BEHIND
         + """
-import time
-import hybridrt
-from hybridrt.executor import exit as at_end
-from hybridrt.pool import phases
-at_end.MOMENT, phases.STILL = 0.5, 0.001
-entered, gate = threading.Event(), threading.Event()
-executor = Executor(2)
+at_end.GRACE, phases.STILL = 0.5, 0.001
 
 def waits_and_computes():
     with hybridrt.blocking():
         entered.set()
         gate.wait()
-    print("computes", flush=True)
+    say("computes")
 
-def leave_behind():
-    (worker,) = executor._pool.roster.workers
-    worker.leave_behind()
-    print("left behind", flush=True)
-    while not at_end.shared.permits.ended:
-        time.sleep(0.001)
-    gate.set()
-
-executor._pool.profiles.of(waits_and_computes).kind = hybridrt.Kind.SHORT  # it has a permit to give back
-executor.submit(waits_and_computes)
-entered.wait()
-at_exit(leave_behind)
+leave_behind(waits_and_computes, go_on=lambda: at_end.shared.permits.ended)
 """,
     )
     assert printed == "left behind\n"
@@ -431,37 +434,22 @@ def test_an_exit_handler_gets_a_lock_that_a_call_left_behind_holds_across_a_wait
     """As `logging.shutdown` does that of a handler which sends records."""
     printed = run_python(
         DEMAND,
-        AT_EXIT
+        LEFT_BEHIND
         + """
-import atexit, time
-import hybridrt
-from hybridrt.executor import exit as at_end
-from hybridrt.pool import phases
-at_end.MOMENT, phases.STILL, phases.MOST = 0.1, 0.001, 0.5
-entered, gate, lock = threading.Event(), threading.Event(), threading.Lock()
-executor = Executor(2)
+at_end.GRACE, phases.STILL, phases.MOST = 0.1, 0.001, 0.5
+lock = threading.Lock()
 
 def sends():
     with lock, hybridrt.blocking():
         entered.set()
         gate.wait()
 
-def leave_behind():
-    (worker,) = executor._pool.roster.workers
-    worker.leave_behind()
-    while not at_end.shared.permits.ended:
-        time.sleep(0.001)
-    gate.set()
-
 def shut_down():
     with lock:
-        print("shut down", flush=True)
+        say("shut down")
 
 atexit.register(shut_down)
-executor._pool.profiles.of(sends).kind = hybridrt.Kind.SHORT
-executor.submit(sends)
-entered.wait()
-at_exit(leave_behind)
+leave_behind(sends, go_on=lambda: at_end.shared.permits.ended)
 """,
     )
-    assert printed == "shut down\n"
+    assert printed == "left behind\nshut down\n"
