@@ -91,11 +91,11 @@ Switch interval
     `loop_delay_target`; with three that want the GIL it is at least 0.5 ms, with four 1 ms, with 250 calls
     that may come back at once 1 ms, too: a shorter one would cost them more. It is put back when nothing has
     computed for 50 ms, at close, and in a forked child. A value that other code sets is left alone.
-Priority, garbage collection
+Priority, time slice, garbage collection
     While there is a loop, threads on Linux run 5 steps of niceness below it, isolates 10; what calls start
-    inherits that. What survives a full collection, which stops all threads, is kept out of the next by
-    `gc.freeze`, until memory has grown by a quarter or at `gc.collect()`. `Runtime(shield=False)` leaves all
-    three alone while open; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
+    inherits that. The loop has the least time slice, 0.1 ms. What survives a full collection is kept out of
+    the next by `gc.freeze`, until memory has grown by a quarter or at `gc.collect()`. `Runtime(shield=False)`
+    leaves all of it alone while open; HYBRIDRT_SHIELD=0 in the environment, read at import, always.
 anyio's threads
     `anyio.to_thread.run_sync`, and so the synchronous endpoints of FastAPI and Starlette, run on the threads
     of the loop's `Runtime` as other calls do, up to `max_workers` at once instead of anyio's 40. A limiter

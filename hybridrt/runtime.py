@@ -66,9 +66,9 @@ class Runtime:
         loop_delay_target: Seconds that the 99th percentile of the loop's delay should stay below while
             calls compute; the switch interval is governed by it.
         shield: Whether the interpreter's switch interval may be governed while this runtime is open, and the
-            priority of threads and isolates be lowered, and long-lived objects be kept out of garbage
-            collection; False keeps other runtimes from it, too. Off for good with `HYBRIDRT_SHIELD=0` in the
-            environment at import.
+            priority of threads and isolates be lowered, the time slice of the loop's thread be shortened, and
+            long-lived objects be kept out of garbage collection; False keeps other runtimes from it, too. Off
+            for good with `HYBRIDRT_SHIELD=0` in the environment at import.
         govern_anyio: Whether calls of `anyio.to_thread.run_sync` on this loop, and so synchronous endpoints
             of FastAPI and Starlette, run on the runtime's threads instead of anyio's 40. Off too with
             `HYBRIDRT_GOVERN_ANYIO=0` in the environment.

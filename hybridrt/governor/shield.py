@@ -37,6 +37,7 @@ from hybridrt.pool.loop_first import Answering, LoopFirst
 from hybridrt.pool.permits import LONG
 from hybridrt.pool.priority import ISOLATE, THREAD, lower
 from hybridrt.pool.state import Pool, SharedBudget
+from hybridrt.pool.time_slice import ShortSlices
 from hybridrt.values import ShieldReason, ShieldStatistics
 
 __all__ = ["LOOP_DELAY_TARGET", "Shield", "Switch", "SystemSwitch", "Watch", "shield_wanted"]
@@ -79,7 +80,13 @@ class SystemSwitch:
 
 
 class Watch(Answering, Protocol):
-    """A loop that is measured."""
+    """A loop that is measured.
+
+    Attributes:
+        native_id: The kernel's number of its thread.
+    """
+
+    native_id: int
 
     @property
     def target(self) -> float:
@@ -126,6 +133,7 @@ class Shield:
         self._switch = switch if budget.gil else None
         self._wanted = switch is not None
         self._loop_first = LoopFirst()
+        self._slices = ShortSlices()
         self._watches: WeakSet[Watch] = WeakSet()
         """Weak, because a loop may end without its runtime being closed."""
         self._target, self._allowed = LOOP_DELAY_TARGET, True
@@ -139,6 +147,7 @@ class Shield:
         self._give_back()
         self._watches.clear()
         self._loop_first.clear()
+        self._slices.start_clean()
         self._heed_locked()
         self._grip: Grip | None = None
         self._step_ns = self._look_ns = self._ended = 0
@@ -226,7 +235,10 @@ class Shield:
             if not self._may_govern():
                 self._give_back()
         if self.goes_first():
+            self._slices.shorten(watch.native_id)
             self._lower_others()
+        else:
+            self._slices.restore_all()
 
     def _lower_others(self) -> None:
         """Lower the priority of the threads and child processes that were there before the loop."""
@@ -243,7 +255,9 @@ class Shield:
         with without_convoy(self._budget.lock):
             self._watches.discard(watch)
             self._loop_first.leave_locked(watch)
-            self._heed_locked()
+            left = self._heed_locked()
+        if all(other.native_id != watch.native_id for other in left):
+            self._slices.restore(watch.native_id)
 
     def _heed_locked(self) -> tuple[Watch, ...]:
         """Work out what all loops together ask for; return their watches."""

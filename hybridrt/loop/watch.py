@@ -6,6 +6,7 @@ The heartbeat beats on the loop. The governor's thread reads the delays and may 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from typing import Protocol
 
@@ -59,6 +60,7 @@ class LoopWatch:
         self._delays = DelayWindow()
         self._computed = Computed(pool)
         self._recent = DelayWindow(window=RECENT, size=256)
+        self.native_id = threading.get_native_id()
         self._thread = ThreadProbe()
         self._heartbeat = Heartbeat(loop, self._record, self._is_busy)
 

@@ -1,4 +1,4 @@
-"""Read the kernel's small files without giving the GIL away.
+"""Read the kernel's small files, and ask it what Python has no function for, without giving the GIL away.
 
 Python gives it away for every system call on a file, and where a hundred threads want it, the reader,
 and each thread that waits for it, has to get it back after each of the four that reading a file takes. What
@@ -13,13 +13,13 @@ try:  # not at the first question: a fork in the middle of an import leaves its 
     import ctypes
 
     _libc = ctypes.PyDLL(None)
-    _open, _read, _close = _libc.open, _libc.read, _libc.close
+    _open, _read, _close, _call = _libc.open, _libc.read, _libc.close, _libc.syscall
 except (ImportError, OSError, TypeError, AttributeError):  # in some sub-interpreters; on Windows
     KEEPS_GIL = False
 else:
     KEEPS_GIL = True
 
-__all__ = ["KEEPS_GIL", "read"]
+__all__ = ["KEEPS_GIL", "read", "system_call"]
 
 _SIZE = 512
 """Bytes of a file that are read."""
@@ -51,3 +51,21 @@ def _read_without_gil(path: str) -> bytes:
             return file.read(_SIZE)
     except OSError:
         return b""
+
+
+def system_call(number: int, *arguments: int | bytearray) -> bool:
+    """Make a system call of Linux that does not block; return whether it succeeded.
+
+    Args:
+        number: Of the call, on this machine.
+        arguments: Integers, and buffers, which the kernel may write to.
+    """
+    if not KEEPS_GIL:
+        return False
+    given = (
+        ctypes.c_long(argument)
+        if isinstance(argument, int)
+        else ctypes.byref((ctypes.c_char * len(argument)).from_buffer(argument))
+        for argument in arguments
+    )
+    return bool(_call(ctypes.c_long(number), *given) >= 0)

@@ -1,9 +1,10 @@
 """Thread priority: what computes leaves its core to a loop that wakes.
 
 Where all cores are busy, a loop's thread that wakes waits for one until the kernel takes it from another
-thread, which is milliseconds for each turn of the loop. A thread of lower priority gives its core up at once.
-So worker threads run a little below the loop, and isolates below those: a thread may have the GIL, for which
-the loop waits; an isolate has one of its own.
+thread, which is milliseconds for each turn of the loop. A thread of lower priority gives its core up sooner,
+and at once where the loop's time slice is short, too (see `time_slice`). So worker threads run a little below
+the loop, and isolates below those: a thread may have the GIL, for which the loop waits; an isolate has one of
+its own.
 
 Linux alone knows a priority per thread. A process may lower priorities, but mostly not raise them again; so
 only what is our own is lowered.
@@ -13,6 +14,8 @@ from __future__ import annotations
 
 import os
 import sys
+
+from hybridrt.pool.time_slice import take_usual
 
 __all__ = ["ISOLATE", "THREAD", "lower"]
 
@@ -25,6 +28,8 @@ ISOLATE = 10
 def lower(native_id: int, steps: int) -> None:
     """Lower the priority of a thread below that of the main thread; one that is lower stays as it is.
 
+    Its time slice becomes the usual one, if the loop's thread that started it has a short one.
+
     Does nothing where the platform or a sandbox does not let us.
 
     Args:
@@ -33,6 +38,7 @@ def lower(native_id: int, steps: int) -> None:
     """
     if sys.platform != "linux":
         return
+    take_usual(native_id)
     try:
         niceness = min(19, os.getpriority(os.PRIO_PROCESS, os.getpid()) + steps)
         if os.getpriority(os.PRIO_PROCESS, native_id) < niceness:

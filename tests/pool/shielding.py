@@ -48,6 +48,7 @@ class FakeWatch:
         self.late = 0.0
         self.over = False
         self.quickened = 0
+        self.native_id = -1  # of no thread
 
     def is_over(self) -> bool:
         return self.over

@@ -24,6 +24,7 @@ from hybridrt.measure.native import NativeThreads
 from hybridrt.pool.admission import FifoAdmission, LaneAdmission
 from hybridrt.pool.hooks import HookRunner, Hooks
 from hybridrt.pool.nested import claim_for_help
+from hybridrt.pool.permits import NONE
 from hybridrt.pool.run_queue import Admission
 from hybridrt.pool.scheduler import (
     Batch,
@@ -422,3 +423,18 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"expected within {DEADLINE} s: {what}"
         time.sleep(0.001)
+
+
+class Asking:
+    """A call in the line, in thought."""
+
+    gil_share = None
+
+    def __init__(self, *, over: bool = False) -> None:
+        self.over = over
+        self.permit = NONE
+
+    def granted_locked(self, permit: int) -> bool:
+        if not self.over:
+            self.permit = permit
+        return not self.over

@@ -30,24 +30,9 @@ from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind, PhaseReason
 
 from .racing import end, known, open_pool, submit
-from .support import DEADLINE, make_pool, until
+from .support import DEADLINE, Asking, make_pool, until
 
 needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no sys.monitoring")
-
-
-class Asking:
-    """A call in the line, in thought."""
-
-    gil_share = None
-
-    def __init__(self, *, over: bool = False) -> None:
-        self.over = over
-        self.permit = NONE
-
-    def granted_locked(self, permit: int) -> bool:
-        if not self.over:
-            self.permit = permit
-        return not self.over
 
 
 @pytest.fixture
