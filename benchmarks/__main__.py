@@ -53,7 +53,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if asked.name == "plot":
         return _plot(asked.out or RESULTS)
     folder = asked.out or (None if asked.quick or asked.only else RESULTS)
-    options = Options(quick=asked.quick, only=tuple(asked.only), folder=folder, resume=asked.resume)
+    options = Options(
+        quick=asked.quick,
+        only=tuple(asked.only),
+        folder=folder,
+        resume=asked.resume,
+        short=asked.short,
+    )
     try:
         for name in BENCHMARKS if asked.name == "all" else (asked.name,):
             _publish(importlib.import_module(f"benchmarks.{name}").run(options), folder)
@@ -78,6 +84,9 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         metavar="PART",
         help="candidates whose name has this, or the loads named; only prints",
+    )
+    parser.add_argument(
+        "--short", action="store_true", help="with loads: fewer and shorter runs, an hour in all"
     )
     parser.add_argument("--resume", action="store_true", help="keep what an interrupted run has written")
     parser.add_argument("--out", type=Path, metavar="DIR", help="write JSON and Markdown here")

@@ -85,12 +85,14 @@ class Options:
         only: Names, or parts of names, of the candidates to run; empty runs all.
         folder: Where results go, or None where they are only printed.
         resume: Keep what an interrupted run has written there, if the benchmark can.
+        short: Fewer and shorter runs, if the benchmark knows such.
     """
 
     quick: bool = False
     only: tuple[str, ...] = ()
     folder: Path | None = None
     resume: bool = False
+    short: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -372,3 +372,15 @@ def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
     assert main([*command, "--resume"]) == 0
     again = capsys.readouterr().out
     assert all(line in again for line in first.splitlines() if line.startswith("| compute"))
+
+
+@pytest.mark.slow
+def test_a_short_run_measures_less_and_its_report_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    timing = plan.Timing(pairs=2, ours=0.3, fixed=0.2, sweep=0.05, warmup=0.02, sizes=(1,))
+    monkeypatch.setattr(plan, "SHORT", timing)
+    monkeypatch.setattr(running, "default_size", lambda: 1)
+    monkeypatch.setattr(running, "ALTERNATIVES", {})
+    assert main(["loads", "--short", "--only", "compute", "--out", str(tmp_path)]) == 0
+    assert "then run in turn, 2 times" in capsys.readouterr().out

@@ -3,8 +3,9 @@
 For each load a sweep finds the static size with the highest throughput. Then the best static pool, ours,
 BetaPool, anyio and `policy="paper"` run in turn, each in a fresh process and from a cold start, all but the
 first for the same time; the sizes that people use without a sweep are read from it. All loads take some two
-and a half hours. A load's findings are written as soon as they are complete, and the report is made of all
-that there are: `--resume` goes on after an interruption, `--only LOAD --out DIR` takes up single loads.
+and a half hours; with `--short`, which means fewer and shorter runs, one. A load's findings are written as
+soon as they are complete, and the report is made of all that there are: `--resume` goes on after an
+interruption, `--only LOAD --out DIR` takes up single loads.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["run"]
 def run(options: Options) -> Report:
     """Measure what is asked for, keep it, and report on all that is kept."""
     wanted, absent = plan.choose(options.only)
-    timing = plan.QUICK if options.quick else plan.OFFICIAL
+    timing = plan.QUICK if options.quick else plan.SHORT if options.short else plan.OFFICIAL
     head = header(__doc__, options, timing.pairs, absent)
     store = Store(options.folder)
     for number, load in enumerate(wanted, start=1):
