@@ -230,6 +230,24 @@ def test_a_report_shows_the_loop_of_every_candidate_and_what_decided() -> None:
     assert re.search(r"^\| compute +\| +0.67 \| +0.33 \|$", text, re.MULTILINE)
 
 
+def over_limit(found: dict[str, Any], pool: str) -> float:
+    late = figures.loop_over_limit(found, pool)
+    assert late is not None
+    return late.median
+
+
+def test_the_loop_may_be_late_by_five_milliseconds_or_a_tenth_of_what_the_best_size_makes_it() -> None:
+    found = findings()
+    late = [sample(1.0) | {"loop_delay_p99": seconds} for seconds in (0.004, 0.008, 0.006)]
+    found["alternatives"] = {"runtime": late}
+    assert over_limit(found, "ours") == pytest.approx(0.002 / 0.005)
+    assert over_limit(found, "runtime") == pytest.approx(0.006 / 0.005)
+    for pair in found["pairs"]:
+        pair["best"] = sample(100.0) | {"loop_delay_p99": 0.1}
+    assert over_limit(found, "runtime") == pytest.approx(0.006 / 0.010)
+    assert figures.loop_over_limit(found, "anyio") is None
+
+
 def test_a_report_says_which_loads_ran_with_which_code() -> None:
     old, new = findings(), findings()
     old["facts"] |= {"date": "2026-01-02", "recorded_with": "abcdef1"}

@@ -15,6 +15,7 @@ __all__ = [
     "average_efficiency",
     "efficiency",
     "loop_delays",
+    "loop_over_limit",
     "over_phases",
     "p99_ratio",
     "paired",
@@ -28,6 +29,10 @@ __all__ = [
 
 Findings = Mapping[str, Any]
 
+LOOP_SECONDS = 0.005
+"""p99 of the loop's delay that is good enough, however small that of the best static pool is."""
+LOOP_SHARE = 0.1
+"""Share of that of the best static pool that is good enough, too."""
 _BUCKET = 0.1
 _SPAN = 5
 """Buckets that a rate is taken over: half a second."""
@@ -133,6 +138,19 @@ def loop_delays(findings: Findings) -> dict[str, float]:
         name: median(sample["loop_delay_p99"] or 0.0 for sample in of) for name, of in runs.items() if of
     }
     return {name: delay for name, delay in points.items() if delay is not None} | found
+
+
+def loop_over_limit(findings: Findings, pool: str) -> Spread | None:
+    """Return p99 of the loop's delay over what it may be, for `ours` or an alternative; None if none ran.
+
+    It may be 5 ms, or a tenth of that of the best static size in the run beside it.
+    """
+    best, ours = ([pair[side] for pair in findings["pairs"]] for side in ("best", "ours"))
+    runs = ours if pool == "ours" else findings["alternatives"].get(pool, ())
+    if len(runs) != len(best):
+        return None
+    limits = [max(LOOP_SECONDS, LOOP_SHARE * (sample["loop_delay_p99"] or 0.0)) for sample in best]
+    return ratios([sample["loop_delay_p99"] or 0.0 for sample in runs], limits)
 
 
 def reason_shares(findings: Findings) -> dict[str, float]:

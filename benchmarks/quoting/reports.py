@@ -25,7 +25,7 @@ QUOTED = (
     "inline-py3.11",
     "isolates-py3.11",
     "isolates-py3.14",
-    "loads-py3.11",
+    "loads-py3.13",
     "lost_workers-py3.13",
     "measuring-py3.11",
     "mixed-py3.13",

@@ -12,7 +12,7 @@ from benchmarks.quoting.reports import Reports, between, paragraph
 
 __all__ = ["BLOCKS"]
 
-_REPORT = "loads-py3.11"
+_REPORT = "loads-py3.13"
 _SIZES = (32, 256)
 _POOLS = {"betapool": "BetaPool", "anyio": "anyio", "paper": '`policy="paper"`'}
 
@@ -23,7 +23,8 @@ def _table(reports: Reports) -> str:
     pools = [pool for pool in _POOLS if any(pool in one["alternatives"] for one in paper.values())]
     (default,) = {one["default_size"] for one in paper.values()}
     sizes = (default, *_SIZES)
-    head = ["load", "best size", "hybridrt", "p99", f"{default}, asyncio's", *map(str, _SIZES)]
+    head = ["load", "best size", "hybridrt", "p99", "loop p99, best", "hybridrt"]
+    head += [f"{default}, asyncio's", *map(str, _SIZES)]
     head += [_POOLS[pool] for pool in pools]
     rows = [_row(name, one, sizes, pools) for name, one in paper.items()]
     return f"{paragraph(_how(list(paper.values())))}\n\n{table(head, rows)}"
@@ -35,7 +36,8 @@ def _how(found: Sequence[Findings]) -> str:
         {between([one["seconds"] for one in found], 0)} s from a cold start and nothing tuned, against the
         best fixed size that a sweep found for each. Throughput as a share of that one's, medians of
         {between([len(one["pairs"]) for one in found], 0)} pairs of runs; *p99* is that of a call, from
-        submission to result, as a multiple of that one's:"""
+        submission to result, as a multiple of that one's; *loop p99* is the delay of the loop, in
+        milliseconds, beside the best fixed size and in a `Runtime`. CPython 3.13:"""
 
 
 def _row(name: str, found: Findings, sizes: Sequence[int], pools: Sequence[str]) -> list[str]:
@@ -44,7 +46,9 @@ def _row(name: str, found: Findings, sizes: Sequence[int], pools: Sequence[str])
     swept = [f"{found['sweep'][str(size)]['rate'] / highest:.2f}" for size in sizes]
     efficiency, p99 = figures.efficiency(found).median, figures.p99_ratio(found).median
     ours = [str(found["best_size"]), f"**{efficiency:.2f}**", f"{p99:.2f}"]
-    return [titles[name], *ours, *swept, *(_share(found, pool) for pool in pools)]
+    delays = figures.loop_delays(found)
+    late = [f"{delays[pool] * 1000:.0f}" for pool in ("best", "runtime")]
+    return [titles[name], *ours, *late, *swept, *(_share(found, pool) for pool in pools)]
 
 
 def _share(found: Findings, pool: str) -> str:
@@ -60,7 +64,7 @@ def _in_words(reports: Reports) -> str:
     more = [found[load.name] for load in LOADS if not load.headline and load.name in found]
     return paragraph(f"""
         The average over these {len(paper)} is {figures.average_efficiency(paper).median:.3f} where none
-        counts above 1. The other {len(more)} of [all loads](../benchmarks/results/loads-py3.11.md), among
+        counts above 1. The other {len(more)} of [all loads](../benchmarks/results/loads-py3.13.md), among
         them files written with and without fsync, come to
         {between(figures.efficiency(one).median for one in more)}. The p99 of a call is at most
         {max(figures.p99_ratio(one).median for one in found.values()):.1f} times that of the best size.

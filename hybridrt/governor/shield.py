@@ -6,7 +6,8 @@ what they do.
 
 Actors: workers (`begins`), the governor (`step`), runtimes (`join`, `leave`), the thread that closes a pool
 (`rest`). The shared lock protects everything, so that a fork copies no half-done change;
-`sys.setswitchinterval` under it takes a tenth of a microsecond. Loops are told after it is released.
+`sys.setswitchinterval` under it takes a tenth of a microsecond, and a thread's time slice a few, once a loop.
+Loops are told after it is released.
 
 The interval belongs to the user:
 
@@ -234,11 +235,12 @@ class Shield:
             self._heed_locked()
             if not self._may_govern():
                 self._give_back()
+            if self.goes_first():
+                self._slices.shorten(watch.native_id)
+            else:
+                self._slices.restore_all()
         if self.goes_first():
-            self._slices.shorten(watch.native_id)
             self._lower_others()
-        else:
-            self._slices.restore_all()
 
     def _lower_others(self) -> None:
         """Lower the priority of the threads and child processes that were there before the loop."""
@@ -256,8 +258,8 @@ class Shield:
             self._watches.discard(watch)
             self._loop_first.leave_locked(watch)
             left = self._heed_locked()
-        if all(other.native_id != watch.native_id for other in left):
-            self._slices.restore(watch.native_id)
+            if all(other.native_id != watch.native_id for other in left):
+                self._slices.restore(watch.native_id)
 
     def _heed_locked(self) -> tuple[Watch, ...]:
         """Work out what all loops together ask for; return their watches."""

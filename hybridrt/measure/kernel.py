@@ -8,21 +8,26 @@ the kernel makes up in memory is there at once.
 from __future__ import annotations
 
 import os
+import struct
 
 try:  # not at the first question: a fork in the middle of an import leaves its lock to the child
     import ctypes
 
     _libc = ctypes.PyDLL(None)
-    _open, _read, _close, _call = _libc.open, _libc.read, _libc.close, _libc.syscall
+    _open, _read, _close, _call, _poll = _libc.open, _libc.read, _libc.close, _libc.syscall, _libc.poll
 except (ImportError, OSError, TypeError, AttributeError):  # in some sub-interpreters; on Windows
     KEEPS_GIL = False
 else:
     KEEPS_GIL = True
 
-__all__ = ["KEEPS_GIL", "read", "system_call"]
+__all__ = ["KEEPS_GIL", "is_readable", "read", "system_call"]
 
 _SIZE = 512
 """Bytes of a file that are read."""
+_POLL = struct.Struct("=ihh")
+"""One descriptor for `poll`: its number, what is asked, what is found."""
+_READABLE = 1
+"""`POLLIN`; there are platforms without `select.poll`."""
 
 
 def read(path: str) -> bytes:
@@ -69,3 +74,11 @@ def system_call(number: int, *arguments: int | bytearray) -> bool:
         for argument in arguments
     )
     return bool(_call(ctypes.c_long(number), *given) >= 0)
+
+
+def is_readable(descriptor: int) -> bool:
+    """Return True if a read of a socket or pipe returns at once; False also where that cannot be told."""
+    if not KEEPS_GIL:
+        return False
+    asked = ctypes.create_string_buffer(_POLL.pack(descriptor, _READABLE, 0), _POLL.size)
+    return bool(_poll(asked, 1, 0) > 0)

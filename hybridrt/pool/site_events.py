@@ -17,6 +17,7 @@ interpreter's is asked for.
 
 from __future__ import annotations
 
+import socket
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from hybridrt.measure.frames import top_frames
+from hybridrt.measure.kernel import is_readable
 from hybridrt.observe.functions import PHASE_NS, Profile
 from hybridrt.observe.wait_sites import WaitSite, WaitSites
 from hybridrt.pool.lock import SelfWaitError
@@ -46,6 +48,14 @@ _IMPORT_SYSTEM = ("importlib._bootstrap", "_frozen_importlib")
 """One module, before and after `importlib` was imported."""
 _IN_PYTHON = (FunctionType, MethodType)
 """Types of what has a frame of its own, and no event at its return."""
+_METHOD = type(str.join)
+"""Of methods in C, which are called with their object as the first argument."""
+_RECEIVING = frozenset(
+    getattr(socket.SocketType, name)
+    for name in ("recv", "recv_into", "recvfrom", "recvfrom_into", "recvmsg", "recvmsg_into", "_accept")
+    if hasattr(socket.SocketType, name)
+)
+"""What waits for a socket to be readable; in `socket` it is called as a method of the class."""
 
 
 class SiteEvents:
@@ -183,7 +193,7 @@ class SiteEvents:
         """Return what is called before each call from a watched function."""
         by_code, disable = self._sites.by_code, self._monitoring.DISABLE
 
-        def called(code: CodeType, offset: int, function: object, _: object) -> object:
+        def called(code: CodeType, offset: int, function: object, first: object) -> object:
             places = by_code.get(id(code))
             site = None if places is None else places.get(offset)
             if site is None:
@@ -201,6 +211,8 @@ class SiteEvents:
                 phase.site = None
             if call is None or not worker.pool.phases:
                 return None
+            if worker.permit and type(function) is _METHOD and _returns_at_once(function, first):
+                return None
             if worker.permit or call.unclassified or computes_between_waits(call.profile):
                 arrive(worker, call, site)
             return None
@@ -214,6 +226,15 @@ class SiteEvents:
             forgotten=self._sites.forgotten,
             sites=tuple(sorted((site.statistics() for site in self._sites), key=lambda site: -site.wait)),
         )
+
+
+def _returns_at_once(function: object, first: object) -> bool:
+    """Return True if what is called reads from a socket that has data.
+
+    The answer to a request comes in pieces, and a read waits for the first of them at most. A permit given
+    back before each of the others would have to be waited for, behind all other calls.
+    """
+    return function in _RECEIVING and isinstance(first, socket.SocketType) and is_readable(first.fileno())
 
 
 def _returned(events: SiteEvents) -> Any:
