@@ -49,6 +49,11 @@ def test_a_figure_without_a_report_is_found() -> None:
     assert unquoted(text) == ["is 1.9 times"]
 
 
+def test_no_report_names_a_folder_of_the_machine_that_measured() -> None:
+    texts = {path: path.read_text() for path in RESULTS.rglob("*") if path.is_file()}
+    assert not [path.name for path, text in texts.items() if re.search(r"/(root|home|tmp|Users)/", text)]
+
+
 def test_every_block_stands_in_a_document() -> None:
     asked = [name for path in DOCUMENTS for _, name, _, _ in MARKED.findall(path.read_text())]
     assert sorted(asked) == sorted(BLOCKS)

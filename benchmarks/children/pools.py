@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -99,10 +100,12 @@ POOLS: dict[str, Callable[[Any], Any]] = {
 
 
 def _excerpt(statistics: Statistics) -> Mapping[str, Any]:
-    """Return what explains a result, the decisions in short: seconds, size, reason, ratio."""
+    """Return what explains a result: of decisions seconds, size, reason, ratio; of files the name alone."""
     told = asdict(statistics)
     told["running"] = len(statistics.running)
     told["decisions"] = [
         [round(made.at, 2), made.workers, str(made.reason), made.beta] for made in statistics.decisions
     ]
+    for site in told["phases"]["sites"] if told["phases"] else ():
+        site["file"] = PurePath(site["file"]).name
     return told

@@ -23,7 +23,7 @@ def _table(reports: Reports) -> str:
     pools = [pool for pool in _POOLS if any(pool in one["alternatives"] for one in paper.values())]
     (default,) = {one["default_size"] for one in paper.values()}
     sizes = (default, *_SIZES)
-    head = ["load", "best size", "hybridrt", "p99", "loop p99, best", "hybridrt"]
+    head = ["load", "best size", "hybridrt", "p99", "loop p99, best size", "loop p99, ours"]
     head += [f"{default}, asyncio's", *map(str, _SIZES)]
     head += [_POOLS[pool] for pool in pools]
     rows = [_row(name, one, sizes, pools) for name, one in paper.items()]
