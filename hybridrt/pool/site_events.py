@@ -234,7 +234,12 @@ def _returns_at_once(function: object, first: object) -> bool:
     The answer to a request comes in pieces, and a read waits for the first of them at most. A permit given
     back before each of the others would have to be waited for, behind all other calls.
     """
-    return function in _RECEIVING and isinstance(first, socket.SocketType) and is_readable(first.fileno())
+    if function not in _RECEIVING or not isinstance(first, socket.SocketType):
+        return False
+    try:
+        return is_readable(socket.SocketType.fileno(first))  # a subclass may have another
+    except MemoryError:
+        return False
 
 
 def _returned(events: SiteEvents) -> Any:

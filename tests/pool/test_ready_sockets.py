@@ -11,6 +11,7 @@ import pytest
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.measure import kernel
 from hybridrt.measure.kernel import is_readable
+from hybridrt.pool import site_events
 from hybridrt.pool.permits import NONE, SHORT
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
@@ -107,6 +108,32 @@ def test_a_read_of_a_closed_socket_fails_as_it_would(
     known(pool, read_at, Kind.SHORT)
     with pytest.raises(OSError, match="Bad file descriptor"):
         submit(pool, read_at, here).result(DEADLINE)
+
+
+def test_what_a_subclass_says_of_its_number_is_not_asked(pool: Pool) -> None:
+    class Odd(socket.socket):
+        def fileno(self) -> int:
+            raise ValueError("not now")
+
+    here, there = socket.socketpair()
+    with Odd(fileno=here.detach()) as odd, there:
+        there.send(b"a")
+        known(pool, read_at, Kind.SHORT)
+        assert submit(pool, read_at, odd).result(DEADLINE) == b"a"
+
+
+def test_where_memory_is_lacking_the_permit_is_given_back_as_before_a_wait(
+    pool: Pool, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lacking(_: int) -> bool:
+        raise MemoryError
+
+    here, there = pair
+    there.send(b"a")
+    monkeypatch.setattr(site_events, "is_readable", lacking)
+    known(pool, read_at, Kind.SHORT)
+    assert submit(pool, read_at, here).result(DEADLINE) == b"a"
+    assert [site.quick for site in pool.budget.phases.statistics().sites] == [1]
 
 
 def test_a_socket_is_readable_if_it_has_data_or_the_other_end_is_closed(
