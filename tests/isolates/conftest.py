@@ -75,7 +75,9 @@ def nothing_left() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def kept(nothing_left: None) -> Iterator[None]:
-    """Let one isolate of each kind serve all tests of a module, instead of starting one for each.
+    """Let one process and two sub-interpreters serve all tests of a module, instead of some for each.
+
+    Two, because calls of a test may be in two at once, and the thread of one that it begins outlives it.
 
     The thread that sees to idle ones would leave if it looked while all are lent, and a test would begin
     another one. So it has looked before the first test, and looks again after the last.
@@ -85,7 +87,8 @@ def kept(nothing_left: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for each in isolate_pool._isolate_pools:
             patch.setattr(each, "_idle_timeout", 3600.0)
-            each.give_back(each.lease())
+            for isolate in [each.lease() for _ in range(1 + (each is isolate_pool.interpreters))]:
+                each.give_back(isolate)
             until(lambda each=each: each._changed._waiters, "that thread has looked")
         yield
     isolate_pool._users.discard(user)
