@@ -374,14 +374,19 @@ def test_rag_asks_a_server_that_ends_with_it() -> None:
     assert prompt.startswith("Answer from these passages")
 
 
+def measure_little(monkeypatch: pytest.MonkeyPatch, which: str, *, pairs: int) -> None:
+    """Have a run of that length take a second."""
+    timing = plan.Timing(pairs=pairs, ours=0.2, fixed=0.2, sweep=0.05, warmup=0.02, sizes=(1,))
+    monkeypatch.setattr(plan, which, timing)
+    monkeypatch.setattr(running, "default_size", lambda: 1)
+    monkeypatch.setattr(running, "ALTERNATIVES", {})
+
+
 @pytest.mark.slow
 def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timing = plan.Timing(pairs=1, ours=0.2, fixed=0.2, sweep=0.05, warmup=0.02, sizes=(1,))
-    monkeypatch.setattr(plan, "QUICK", timing)
-    monkeypatch.setattr(running, "default_size", lambda: 1)
-    monkeypatch.setattr(running, "ALTERNATIVES", {})
+    measure_little(monkeypatch, "QUICK", pairs=1)
     command = ["loads", "--quick", "--only", "compute", "--out", str(tmp_path)]
     assert main(command) == 0
     first = capsys.readouterr().out
@@ -396,9 +401,6 @@ def test_a_quick_run_keeps_each_load_and_goes_on_from_there(
 def test_a_short_run_measures_less_and_its_report_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timing = plan.Timing(pairs=2, ours=0.3, fixed=0.2, sweep=0.05, warmup=0.02, sizes=(1,))
-    monkeypatch.setattr(plan, "SHORT", timing)
-    monkeypatch.setattr(running, "default_size", lambda: 1)
-    monkeypatch.setattr(running, "ALTERNATIVES", {})
+    measure_little(monkeypatch, "SHORT", pairs=2)
     assert main(["loads", "--short", "--only", "compute", "--out", str(tmp_path)]) == 0
     assert "then run in turn, 2 times" in capsys.readouterr().out

@@ -235,11 +235,12 @@ class Shield:
             self._heed_locked()
             if not self._may_govern():
                 self._give_back()
-            if self.goes_first():
+            first = self.goes_first()
+            if first:
                 self._slices.shorten(watch.native_id)
             else:
                 self._slices.restore_all()
-        if self.goes_first():
+        if first:
             self._lower_others()
 
     def _lower_others(self) -> None:

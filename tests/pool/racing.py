@@ -6,6 +6,7 @@ can run it again and again. Without that option a body runs a few times in peace
 
 from __future__ import annotations
 
+import dis
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from hybridrt.values import Kind
 
 from .support import DEADLINE, make_call, make_pool
 
-__all__ = ["Beside", "check", "end", "known", "open_pool", "submit"]
+__all__ = ["Beside", "check", "end", "known", "open_pool", "pool_with_site", "site_of", "submit"]
 
 
 @contextmanager
@@ -33,6 +34,22 @@ def open_pool(**options: Any) -> Iterator[Pool]:
     finally:
         end(pool)
     assert budget.permits.held == [0, 0, 0, 0]
+
+
+@contextmanager
+def pool_with_site(fn: Callable[..., Any]) -> Iterator[Pool]:
+    """The same, with a pool that knows where a function waits: at the only call in it."""
+    with open_pool() as pool:
+        sites = pool.budget.phases
+        assert sites.add(fn.__code__, site_of(fn))
+        yield pool
+    sites.rest()
+
+
+def site_of(fn: Callable[..., Any]) -> int:
+    """Return the offset of the only call in a function."""
+    (offset,) = (step.offset for step in dis.get_instructions(fn) if step.opname.startswith("CALL"))
+    return offset
 
 
 def end(pool: Pool) -> None:

@@ -5,11 +5,10 @@ No governor looks here, so that whatever happens is said from within: by `blocki
 
 from __future__ import annotations
 
-import dis
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from textwrap import dedent
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind, PhaseReason
 
-from .racing import end, known, open_pool, submit
+from .racing import end, known, open_pool, pool_with_site, site_of, submit
 from .support import DEADLINE, Asking, make_pool, until
 
 needs_monitoring = pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no sys.monitoring")
@@ -334,23 +333,10 @@ def wait_at(gate: Any) -> None:
     gate.acquire()
 
 
-def site_of(fn: Callable[..., Any]) -> int:
-    """Return the offset of the only call in a function."""
-    (offset,) = (step.offset for step in dis.get_instructions(fn) if step.opname.startswith("CALL"))
-    return offset
-
-
 @pytest.fixture
 def monitored() -> Iterator[Pool]:
-    """A pool that knows where `wait_at` waits."""
-    budget = GovernedBudget()
-    budget.governor.parked = False  # nobody rings
-    assert budget.phases.add(wait_at.__code__, site_of(wait_at))
-    pool = make_pool(budget)
-    yield pool
-    end(pool)
-    assert budget.permits.held == [0, 0, 0, 0]
-    budget.phases.rest()
+    with pool_with_site(wait_at) as pool:
+        yield pool
 
 
 @needs_monitoring

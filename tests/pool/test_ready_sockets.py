@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from hybridrt.executor.budget import GovernedBudget
 from hybridrt.measure import kernel
 from hybridrt.measure.kernel import is_readable
 from hybridrt.pool import site_events
@@ -17,9 +16,8 @@ from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import Kind
 
-from .racing import end, known, submit
-from .support import DEADLINE, make_pool, until
-from .test_phases import site_of
+from .racing import known, pool_with_site, submit
+from .support import DEADLINE, until
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no sys.monitoring")
 
@@ -37,15 +35,8 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 @pytest.fixture
 def pool() -> Iterator[Pool]:
-    """A pool that knows where `read_at` waits."""
-    budget = GovernedBudget()
-    budget.governor.parked = False  # nobody rings
-    assert budget.phases.add(read_at.__code__, site_of(read_at))
-    pool = make_pool(budget)
-    yield pool
-    end(pool)
-    assert budget.permits.held == [0, 0, 0, 0]
-    budget.phases.rest()
+    with pool_with_site(read_at) as pool:
+        yield pool
 
 
 def test_a_call_that_reads_what_is_there_keeps_its_permit(
