@@ -89,6 +89,8 @@ class StageCourse:
             self._keeps_isolates = first_place(stage.fn._options)[0] == "isolate"
         self._each_ns = 0.0
         self._under_way = self._unsent = 0
+        self._lost = False
+        """The task of a piece was cancelled, by user code or because the pipe ends."""
         self._started: dict[Piece, None] = {}
         """Pieces that wait for their turn to leave. A stream alone would not do: a task that is cancelled
         while it takes one out of it loses that, and what it has started would never be ended."""
@@ -209,16 +211,23 @@ class StageCourse:
         task = group.create_task(work)
         task.add_done_callback(self._piece_ended)
 
-    def _piece_ended(self, _: object = None) -> None:
+    def _piece_ended(self, task: asyncio.Task[Any]) -> None:
         self._under_way -= 1
+        self._lost = self._lost or task.cancelled()
         self._room.set()
 
     async def _until(self, most: int) -> None:
-        """Wait until no more pieces than that are in work, and about as many wait for their turn to leave."""
+        """Wait until no more pieces than that are in work, and about as many wait for their turn to leave.
+
+        Raises:
+            asyncio.CancelledError: The task of a piece was cancelled, which its group says nothing of.
+        """
         window = most + 2 if self._chunks else 2 * most + 1
         while self._under_way > most or self._unsent > window:
             self._room.clear()
             await self._room.wait()
+        if self._lost:
+            raise asyncio.CancelledError
 
     async def _emit(self, pieces: Any) -> None:
         """Hand on the results of pieces, in order."""

@@ -77,16 +77,21 @@ async def test_a_function_that_cancels_itself_ends_the_pipe_and_names_its_item(
     assert [note.endswith("item 40: 40") for note in caught.value.__notes__] == [True]
 
 
-async def test_a_function_that_cancels_its_task_does_not_hold_the_pipe_up() -> None:
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize("on_error", ["raise", "skip"])
+async def test_a_function_that_cancels_its_task_ends_the_pipe_with_an_error(
+    on_error: Any, ordered: bool
+) -> None:
     async def cancelled(number: int) -> int:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
+        if number == 1:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
         await asyncio.sleep(0)
         return number
 
     with pytest.raises(RuntimeError, match="the stage was cancelled, and the pipe was not"):
-        await listed(pipe(range(3), cancelled))
+        await listed(pipe(range(3), cancelled, ordered=ordered, on_error=on_error))
 
 
 async def test_a_batch_that_cancels_itself_is_skipped_with_all_its_items() -> None:
