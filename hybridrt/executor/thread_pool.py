@@ -11,7 +11,7 @@ from hybridrt.control.window import Limits, Policy
 from hybridrt.governor.sizing import Sizing
 from hybridrt.pool.roster import all_threads, stopping, when_empty
 from hybridrt.pool.scheduler import push
-from hybridrt.pool.shutdown import not_started
+from hybridrt.pool.shutdown import not_started, refuse_all
 from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import WorkerThread
@@ -66,17 +66,15 @@ class ThreadPool(Pool):
                 worker.start()
             except (RuntimeError, MemoryError) as error:
                 lost = not_started(worker, error)
-                for call in lost:
-                    if call is not submitted:
-                        self._lose(call, error)
+                self._lose([call for call in lost if call is not submitted], error)
                 if submitted in lost:
                     raise
 
-    def _lose(self, call: Call, error: Exception) -> None:
-        """Fail an accepted call that no worker is left to run; at exit its future would not be looked at."""
-        if stopping(self):
+    def _lose(self, calls: list[Call], error: Exception) -> None:
+        """Fail accepted calls that no worker is left to run; at exit their futures would not be looked at."""
+        refuse_all(calls, lambda: error)
+        for call in calls if stopping(self) else ():
             logger.error("%s was accepted and never ran: %s", call.profile.name, error)
-        call.refuse(error)
 
     def join(self) -> None:
         """Wait until a draining pool has no call and no thread any more.

@@ -38,6 +38,7 @@ from hybridrt.pool.rebalance import (
 )
 from hybridrt.pool.roster import is_over
 from hybridrt.pool.scheduler import dispatch_locked
+from hybridrt.pool.shutdown import refuse_all
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_finder import SiteFinder
 from hybridrt.pool.state import Call, SharedBudget, Worker
@@ -467,13 +468,14 @@ def _let_go(to_start: list[Worker], spilled: list[Call], holding: list[Worker]) 
         spilled: Calls that were taken out of their line, to be refused.
         holding: Workers that keep back calls that have ended.
     """
-    start(to_start)
-    for call in spilled:
-        error = no_isolate_free()
-        call.pool.hooks.withdrawn(call, type(error).__name__)
-        call.refuse(error)
-    for worker in holding:
-        worker.release(quick=True)
+    try:
+        start(to_start)
+    finally:
+        try:
+            refuse_all(spilled, no_isolate_free)
+        finally:
+            for worker in holding:
+                worker.release(quick=True)
 
 
 def _text_of(error: BaseException) -> str:

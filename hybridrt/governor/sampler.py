@@ -194,7 +194,7 @@ def _free_batch(worker: Worker, tick: Tick, to_start: list[Worker]) -> None:
 
 
 def _usual_first_look(profile: Profile) -> int:
-    """Return the same: later if the function is known, unless its calls take longer."""
+    """Return after how long a call of the function is looked at first: later, unless it takes longer."""
     if profile.settled < SETTLED:
         return FIRST_LOOK_NS
     usual = 2 * profile.wall_mean_ns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
+import threading
 from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -153,7 +154,9 @@ class HookRunner:
             return
         try:
             hook(*args)
-        except Exception:
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                raise  # Ctrl-C, most likely, and that is not the hook's
             setattr(self, name, None)
             self.removed += 1
             logger.exception("the hook %s raised and was removed", name)

@@ -144,10 +144,10 @@ class Permits:
         What it holds is noted before the line moves, so that it is given back once, whatever becomes of that.
         """
         old = holder.permit
-        if new:
-            self.take(new)
         if old:
             self._drop(old)
+        if new:
+            self.take(new)
         holder.permit = new
         if old and self.waits:
             self._pass_on()

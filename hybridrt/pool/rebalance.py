@@ -19,11 +19,11 @@ from hybridrt.pool.scheduler import (
     assign_locked,
     dispatch_after_locked,
     dispatch_locked,
+    dispatch_others_locked,
     left_queue_locked,
     release_limiters_locked,
-    requeue_locked,
 )
-from hybridrt.pool.shutdown import unclaimed
+from hybridrt.pool.shutdown import queue_again_locked
 from hybridrt.pool.state import CANCELLED, NO_WORKERS, Call, Pool, Worker
 
 __all__ = [
@@ -60,14 +60,9 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
     """Exchange the permit of a worker's assignment, and start what that allows."""
     if not worker.serving or worker.permit == permit:
         return []
-    pool, permits = worker.pool, worker.pool.budget.permits
-    permits.exchange(worker, permit)
-    to_start = dispatch_locked(pool)
-    for waiting_for_permit in tuple(pool.budget.waiting_for_permit):
-        to_start += dispatch_locked(waiting_for_permit)
-    if permits.left:
-        permits.hand_on()
-    return to_start
+    pool = worker.pool
+    pool.budget.permits.exchange(worker, permit)
+    return dispatch_others_locked(pool, pool)
 
 
 def exchange_permit(worker: Worker, permit: int) -> int:
@@ -116,7 +111,10 @@ def relieve_limiter_locked(
         return [], []
     limiter.stands_still = True
     spilled = [
-        call for call in limiter.waiting if call.spills and still_ns >= _patience_ns(call.pool, call.profile)
+        call
+        for call in limiter.waiting
+        # A pool that closes runs what it has, and would not take the call again.
+        if call.spills and not call.pool.draining and still_ns >= _patience_ns(call.pool, call.profile)
     ]
     to_start = [worker for call in spilled for worker in _take_back_locked(limiter, call)]
     first = next(iter(limiter.waiting), None)
@@ -180,11 +178,7 @@ def _patience_ns(pool: Pool, profile: Profile) -> int:
 
 def reclaim_batch_locked(worker: Worker) -> list[Worker]:
     """Put the rest of a batch back to the front of its lane: the call before it takes long."""
-    pool, calls = worker.pool, [*unclaimed(worker)]
-    for call in reversed(calls):
-        pool.queued += 1
-        requeue_locked(pool, call, first=True)
-    return dispatch_locked(pool) if calls else []
+    return dispatch_locked(worker.pool) if queue_again_locked(worker) else []
 
 
 def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
@@ -198,8 +192,11 @@ def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
 
 
 def dispatch_stranded_locked(pool: Pool) -> list[Worker]:
-    """Start what may start where nothing runs that would do so at its end.
+    """Start what may start where no dispatch is to come, as at the end of a call.
 
-    That is nothing, as a rule. But a worker that lacks memory may have died in the middle of a dispatch.
+    That is nothing, as a rule. But there may have been no thread or no memory for a worker, and a worker that
+    lacks memory may have died in the middle of a dispatch.
     """
-    return dispatch_locked(pool) if pool.queued and not (pool.busy or pool.resolving) else NO_WORKERS
+    retries, pool.roster.retries = pool.roster.retries, False
+    stranded = retries or not (pool.busy or pool.resolving)
+    return dispatch_locked(pool) if pool.queued and stranded else NO_WORKERS

@@ -80,14 +80,14 @@ def dismisses(pool: Pool) -> bool:
 
 
 def all_workers(pool: Pool) -> list[Worker]:
-    """Return the same; to be called without the lock."""
+    """Return the workers there are; to be called without the lock, under which they are added."""
     with without_convoy(pool.budget.lock):
         return list(pool.roster.workers)
 
 
 def holder_of(pool: Pool, call: Call) -> Worker | None:
-    """Return whose assignment the running call is; one that went with another is only its first one's."""
-    return next((worker for worker in pool.roster.workers if worker.runs(call)), None)
+    """Return whose assignment the running call is; its worker may have claimed it and not begun it yet."""
+    return next((each for each in pool.roster.workers if each.runs(call) or each.batch is call.place), None)
 
 
 def stopping(pool: Pool) -> bool:

@@ -82,10 +82,12 @@ def push(pool: Pool, call: Call) -> None:
         elif not (_started_at_once(pool, call) or _enqueued_behind(pool, call)):
             to_start = dispatch_locked(pool)
         pool.tally.submitted += 1
-    if pool.governor.parked:
-        pool.governor.wake()
-    if to_start:
-        pool.start(to_start, call)
+    try:
+        if pool.governor.parked:
+            pool.governor.wake()
+    finally:
+        if to_start:
+            pool.start(to_start, call)
 
 
 def _started_at_once(pool: Pool, call: Call) -> bool:
@@ -176,7 +178,8 @@ def dispatch_locked(pool: Pool) -> list[Worker]:
     """Assign every call that may start; return the workers to be started."""
     to_start: list[Worker] = []
     while pool.queued:
-        if not has_capacity(pool, pool.resolving) and not pool.resolve_lane:
+        resolves = pool.resolve_lane and pool.resolving < RESOLVERS_MAX
+        if not (resolves or has_capacity(pool, pool.resolving)):
             break
         call = take_locked(pool)
         if call is None:
@@ -222,6 +225,7 @@ def _put_back(pool: Pool, call: Call) -> None:
     call.classified_locked()
     pool.queued += 1
     requeue_locked(pool, call, first=True)
+    pool.roster.retries = True
 
 
 def take_locked(pool: Pool) -> Call | None:
@@ -317,21 +321,20 @@ def begin_or_park_locked(pool: Pool, worker: Worker) -> bool:
 
 
 def end_assignment_locked(pool: Pool, worker: Worker) -> None:
-    """Return all that an assignment held."""
-    if not worker.serving:
-        return
-    worker.serving = False
-    if worker.resolves:
-        worker.resolves = False
-        pool.resolving -= 1
-    else:
-        pool.busy -= 1
-    if worker.waits:
-        worker.waits = False
-        pool.waiting -= 1
-    if worker.abandoned:
-        worker.abandoned = False
-        pool.abandoned -= 1
+    """Return all that an assignment held; again, if memory was lacking to return all."""
+    if worker.serving:
+        worker.serving = False
+        if worker.resolves:
+            worker.resolves = False
+            pool.resolving -= 1
+        else:
+            pool.busy -= 1
+        if worker.waits:
+            worker.waits = False
+            pool.waiting -= 1
+        if worker.abandoned:
+            worker.abandoned = False
+            pool.abandoned -= 1
     if worker.permit:
         pool.budget.permits.exchange(worker, NONE)
 
@@ -404,17 +407,19 @@ _NONE: dict[Pool, None] = {}
 def finish(pool: Pool, worker: Worker, call: Call) -> None:
     """Book a call that ended; its worker asks for the next one after it has delivered."""
     with without_convoy(pool.lock):
+        moved = release_limiters_locked(pool, call)
         book_locked(pool, call)
         end_assignment_locked(pool, worker)
-        to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+        to_start = dispatch_after_locked(pool, moved)
     _after_end(pool, call, to_start)
 
 
 def finish_helped(pool: Pool, call: Call) -> None:
     """Book a call that ran inside another one."""
     with without_convoy(pool.lock):
+        moved = release_limiters_locked(pool, call)
         book_locked(pool, call)
-        to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+        to_start = dispatch_after_locked(pool, moved)
     _after_end(pool, call, to_start)
 
 
@@ -494,10 +499,12 @@ def finish_batch(pool: Pool, worker: Worker, batch: Batch) -> None:
 
 
 def _after_end(pool: Pool, call: Call, to_start: list[Worker]) -> None:
-    if pool.hooks.on_event is not None:
-        pool.hooks.finished(call)
-    if to_start:
-        pool.start(to_start)
+    try:
+        if pool.hooks.on_event is not None:
+            pool.hooks.finished(call)
+    finally:
+        if to_start:
+            pool.start(to_start)
 
 
 def book_locked(pool: Pool, call: Call) -> None:

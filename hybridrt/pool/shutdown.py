@@ -6,7 +6,7 @@ The rules of the lock are those of `scheduler`. These paths are rare, so they ha
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
 
 from hybridrt.errors import RuntimeClosedError
@@ -24,7 +24,18 @@ from hybridrt.pool.scheduler import (
 from hybridrt.pool.state import CANCELLED, DONE, RUNNING, Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 
-__all__ = ["break_down", "close", "closed_error", "helped_lost", "not_started", "unclaimed", "worker_left"]
+__all__ = [
+    "break_down",
+    "close",
+    "closed_error",
+    "complete_all",
+    "helped_lost",
+    "not_started",
+    "queue_again_locked",
+    "refuse_all",
+    "unclaimed",
+    "worker_left",
+]
 
 Refusal = Callable[[], BaseException]
 
@@ -40,10 +51,44 @@ def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool, cancel_given: bo
         cancel_given: And what workers were given and have not claimed, which the standard library would run.
     """
     dropped = _stop(pool, refusal, drop_queued=cancel_queued, drop_given=cancel_given)
-    for call in dropped:
-        call.drop()
-        pool.hooks.withdrawn(call, "CancelledError" if call.error is None else type(call.error).__name__)
+    complete_all(dropped, _drop)
     return dropped
+
+
+def _drop(call: Call) -> None:
+    try:
+        call.drop()
+    finally:
+        error = "CancelledError" if call.error is None else type(call.error).__name__
+        call.pool.hooks.withdrawn(call, error)
+
+
+def refuse_all(calls: Iterable[Call], make_error: Callable[[], BaseException]) -> None:
+    """Fail calls that were accepted and never run; without the lock."""
+
+    def refuse(call: Call) -> None:
+        error = make_error()
+        try:
+            call.pool.hooks.withdrawn(call, type(error).__name__)
+        finally:
+            call.refuse(error)
+
+    complete_all(calls, refuse)
+
+
+def complete_all(calls: Iterable[Call], complete: Callable[[Call], object]) -> None:
+    """Complete each call, whatever a callback of the one before has raised; raise the first error then."""
+    first: BaseException | None = None
+    for call in calls:
+        try:
+            complete(call)
+        except BaseException as error:
+            first = first or error
+    if first is not None:
+        try:
+            raise first
+        finally:
+            del first
 
 
 def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool, drop_given: bool) -> list[Call]:
@@ -103,9 +148,7 @@ def break_down(pool: Pool, worker: Worker) -> None:
     with without_convoy(pool.budget.lock):
         pool.refusal = broken_error
         end_assignment_locked(pool, worker)
-    for call in dropped:
-        call.refuse(broken_error())
-        pool.hooks.withdrawn(call, BrokenThreadPool.__name__)
+    refuse_all(dropped, broken_error)
 
 
 def not_started(worker: Worker, error: Exception) -> list[Call]:
@@ -128,9 +171,14 @@ def not_started(worker: Worker, error: Exception) -> list[Call]:
             return []
         pool.roster.workers.discard(worker)
         end_assignment_locked(pool, worker)
-        _queue_again(pool, worker)
+        queue_again_locked(worker)
+        for other in {pool: None, **pool.budget.waiting_for_permit}:  # the permit may be one of theirs now
+            dispatch_to_idle_locked(other)  # new threads would fail as this one did
+            other.roster.retries = True
+        if pool.budget.permits.left:
+            pool.budget.permits.hand_on()
+        pool.governor.wake_locked()
         if pool.roster.workers:
-            dispatch_to_idle_locked(pool)
             return []
         if ending is not None:
             for another in dispatch_locked(pool):
@@ -153,7 +201,7 @@ def worker_left(worker: Worker, call: Call | None) -> None:
     with without_convoy(pool.budget.lock):
         forget_worker(pool, worker)
         end_assignment_locked(pool, worker)
-        _queue_again(pool, worker)
+        queue_again_locked(worker)
         pool.tally.workers_lost += call is not None
         if call is not None and call.state == RUNNING:
             _book_lost(pool, call)
@@ -182,13 +230,19 @@ def _book_lost(pool: Pool, call: Call) -> None:
     call.classified_locked()
 
 
-def _queue_again(pool: Pool, worker: Worker) -> None:
-    """Put what a worker was given and did not claim back to the front of its lane."""
+def queue_again_locked(worker: Worker) -> bool:
+    """Put what a worker was given and did not claim back to the front of its lane; return whether any."""
+    pool, found = worker.pool, False
     while worker.batch:
-        call = worker.batch.pop()
+        try:
+            call = worker.batch.pop()
+        except IndexError:  # the worker was faster
+            break
+        found = True
         call.classified_locked()
         pool.queued += 1
         requeue_locked(pool, call, first=True)
+    return found
 
 
 def closed_error() -> BaseException:

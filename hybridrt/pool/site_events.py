@@ -9,10 +9,10 @@ A tool id is taken with the first site and given back when the last executor is 
 and coverage have ids of their own; if all are taken, no site is learned, and `statistics()` says so. Where
 there is no `sys.monitoring`, `site_profiler` takes its place.
 
-Actors: the governor (`learn`), workers in calls of users (`_called`, `_returned`), the thread that closes the
-last pool (`rest`), and a forked child, which starts without sites. A change of events needs no lock besides
-the GIL; the own lock of this part keeps two threads from changing them at once, and is never held while the
-interpreter's is asked for.
+Actors: the governor (`learn`), workers in calls of users (the callbacks of the events), the thread that
+closes the last pool (`rest`), and a forked child, which starts without sites. A change of events needs no
+lock besides the GIL; the own lock of this part keeps two threads from changing them at once, and is never
+held while the interpreter's is asked for.
 """
 
 from __future__ import annotations

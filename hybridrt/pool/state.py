@@ -180,26 +180,9 @@ class Worker:
     """
 
     __slots__ = (
-        "__weakref__",
-        "abandoned",
-        "asleep",
-        "awaited",
-        "batch",
-        "call",
-        "cpu_start_ns",
-        "held",
-        "nested_wall_ns",
-        "outer",
-        "permit",
-        "phase",
-        "pool",
-        "probe",
-        "resolves",
-        "sample",
-        "serving",
-        "thread",
-        "waits",
-        "wakeup",
+        "__weakref__", "abandoned", "asleep", "awaited", "batch", "call", "cpu_start_ns", "held",
+        "nested_wall_ns", "outer", "permit", "phase", "pool", "probe", "resolves", "sample", "serving",
+        "thread", "waits", "wakeup",
     )  # fmt: skip
 
     thread: Thread
@@ -322,6 +305,8 @@ class Roster:
         self.numbers = itertools.count()
         self.on_empty: list[Callable[[], None]] = []
         """Called, without the lock, when the last worker has left a draining pool."""
+        self.retries = False
+        """A call was queued again for want of a thread: the governor's next step looks for one."""
 
 
 class Sizer(Protocol):

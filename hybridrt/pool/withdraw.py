@@ -48,17 +48,19 @@ def withdraw(call: Call, why: str = "CancelledError") -> bool:
 
 
 def _unqueue(pool: Pool, call: Call) -> bool:
-    place, call.place = call.place, None
+    place = call.place
     if call.state == ASSIGNED:
-        if not isinstance(place, deque):  # an earlier cancel found it claimed
+        if not isinstance(place, deque):
             return False
         try:
             place.remove(call)
-        except ValueError:  # claimed
+        except ValueError:  # claimed; whose batch it was tells `abandon` who has it
             return False
+        call.place = None
         return True
     if call.state != QUEUED or place is None:
         return False
+    call.place = None
     assert isinstance(place, OrderedDict)
     del place[call]
     pool.at_limiters.pop(call, None)

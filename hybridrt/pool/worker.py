@@ -33,8 +33,10 @@ from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS, CPU_LOOK_NS
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.nested import claim_for_help
+from hybridrt.pool.permits import NONE
 from hybridrt.pool.phases import begin as begin_phase
 from hybridrt.pool.priority import THREAD, lower
+from hybridrt.pool.rebalance import change_permit_locked, reclaim_batch_locked
 from hybridrt.pool.roster import dismisses, gone, may_leave
 from hybridrt.pool.scheduler import (
     Batch,
@@ -134,10 +136,10 @@ class WorkerThread(Worker):
             self.leave_behind()
 
     def _run(self) -> None:
-        _here.worker = self
-        # A thread that a call starts takes over this flag, and must not become a daemon by that.
-        children_are_no_daemons(self.thread)
         try:
+            _here.worker = self
+            # A thread that a call starts takes over this flag, and must not become a daemon by that.
+            children_are_no_daemons(self.thread)
             if self.thread.ident is not None:  # else this is the main thread, which stands in
                 self._register()
                 if self.pool.shield.goes_first():
@@ -221,7 +223,7 @@ class WorkerThread(Worker):
             else:
                 finish(self.pool, self, call)
         finally:
-            call.deliver()  # whatever goes wrong here: no caller may wait forever
+            self._hand_over(call)  # whatever goes wrong here: no caller may wait forever
             del call
         if not quick:
             begin_next(self.pool, self)
@@ -294,14 +296,37 @@ class WorkerThread(Worker):
 
         With `quick` only up to the first that has got a callback of the user, which is for the worker to run.
         """
-        held = self.held
+        held, first = self.held, None
         while held:
             try:
                 if quick and not held[0].quick:
-                    return
+                    break
                 call = held.popleft()
             except IndexError:  # another thread was faster
-                return
+                break
+            try:
+                if quick:
+                    call.deliver()
+                else:
+                    self._hand_over(call)
+            except BaseException as error:  # of a callback: the others are to hear, too
+                first = first or error
+        if first is not None:
+            try:
+                raise first
+            finally:
+                del first
+
+    def _hand_over(self, call: Call) -> None:
+        """Deliver a call; what the worker was given meanwhile does not wait for callbacks of the user's."""
+        try:
+            if self.batch and not call.quick:
+                with without_convoy(self.pool.lock):
+                    to_start = reclaim_batch_locked(self)
+                    if self.call is None:  # the assignment stays open without a call, and needs no permit
+                        to_start = to_start + change_permit_locked(self, NONE)
+                self.pool.start(to_start)
+        finally:
             call.deliver()
 
     def help(self, call: Call) -> None:

@@ -122,10 +122,7 @@ class Machine(RuleBasedStateMachine):
             if "can't start" not in str(error):
                 raise
         pool.refusals = 0  # type: ignore[attr-defined]
-        with pool.lock:  # what waits for want of a thread starts at the next event, whatever it is
-            to_start = dispatch_locked(pool)
-        pool.start(to_start)
-        self.stage.work()
+        self.stage.step()  # the governor looks again for a thread
 
     def _accepted(self, number: int) -> ThreadCall | None:
         return self.accepted[-1 - number % len(self.accepted)] if self.accepted else None
