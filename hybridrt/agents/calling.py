@@ -37,9 +37,15 @@ async def call_tools(
         while waiting:
             ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             for number in sorted(map(tasks.index, ended)):
-                yield number, tasks[number].result()
+                yield number, _result(calls[number], tasks[number])
     finally:
         await _end(tasks)
+
+
+def _result(call: RequestedCall, task: asyncio.Task[ToolResult]) -> ToolResult:
+    if task.cancelled():  # by its tool: nothing here has cancelled one yet
+        return ToolResult(id=call.id, name=call.name, text=_cancelled(call), error="CancelledError")
+    return task.result()
 
 
 async def _end(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
@@ -93,7 +99,7 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
-        return _error(f"{call.name} was cancelled"), "CancelledError"
+        return _cancelled(call), "CancelledError"
     except Exception as error:  # whatever a tool raises, the model may find another way
         logger.debug("the tool %s raised, and the model is told", call.name, exc_info=error)
         return _error(f"{type(error).__name__}: {error}"), type(error).__name__
@@ -102,6 +108,10 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
 def _text(value: Any) -> str:
     text = value if isinstance(value, str) else to_json(value, fallback=str).decode()
     return text.encode(errors="replace").decode()  # half a surrogate pair is no JSON
+
+
+def _cancelled(call: RequestedCall) -> str:
+    return _error(f"{call.name} was cancelled")
 
 
 def _error(message: str) -> str:

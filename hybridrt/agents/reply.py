@@ -19,6 +19,8 @@ __all__ = ["Reply", "RequestedCall", "read_reply"]
 
 Json = dict[str, Any]
 
+_GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
+"""What an endpoint says of a reply that it did not bring to its end: vLLM the first, DeepSeek the last."""
 _GRACE = 5.0
 """Seconds that a reply whose end has been said may take to say what it used; not measured."""
 
@@ -32,9 +34,19 @@ class RequestedCall:
     arguments: str = ""
 
     def message(self) -> Json:
-        """Return it as the protocol writes it."""
-        function = {"name": self.name, "arguments": self.arguments}
+        """Return it as the protocol writes it, with arguments that the endpoint can read again."""
+        function = {"name": self.name, "arguments": _as_object(self.arguments)}
         return {"id": self.id, "type": "function", "function": function}
+
+
+def _as_object(arguments: str) -> str:
+    """Return arguments as they came if they are a JSON object: some endpoints refuse all others."""
+    try:
+        if isinstance(json.loads(arguments), dict):
+            return arguments
+    except (ValueError, RecursionError):
+        pass
+    return json.dumps({"invalid_arguments": arguments}) if arguments.strip() else "{}"
 
 
 @dataclass(slots=True)
@@ -80,15 +92,22 @@ class Reply:
         return said
 
     def _add_call(self, piece: Json) -> None:
-        """Add a piece of a tool call: those of one call share an index, and all but the first lack the id."""
-        number, id = piece.get("index"), piece.get("id")
+        """Add a piece of a tool call.
+
+        Those of one call share an index, and all but the first lack the id. Where an endpoint sends neither,
+        a name after arguments begins another call.
+        """
+        number, id, function = piece.get("index"), piece.get("id"), piece.get("function") or {}
         number = -1 if number is None else number
         call = self._numbered.get(number)
-        if call is None or (id and call.id and id != call.id) or (number < 0 and id):
+        if (
+            call is None
+            or (id and id != call.id and (call.id or number < 0))
+            or (not id and function.get("name") and call.arguments)
+        ):
             call = self._numbered[number] = RequestedCall()
             self.calls.append(call)
         call.id = id or call.id
-        function = piece.get("function") or {}
         call.name += function.get("name") or ""
         call.arguments += function.get("arguments") or ""
 
@@ -133,6 +152,8 @@ async def read_reply(
             yield text
     if reply.finish_reason is None:
         raise ModelError(_told(client, request, "a stream that ended before the reply did"))
+    if reply.finish_reason in _GIVEN_UP:
+        raise ModelError(_told(client, request, f"a reply that ended with {reply.finish_reason!r}"))
 
 
 async def _texts(

@@ -119,7 +119,9 @@ class Tool(Generic[P, R]):
         async def attempt() -> Any:
             measure.attempts += 1
             measure.place, measure.queue_wait, measure.wall, measure.cpu = None, 0.0, 0.0, None
-            return await self._call(measure, kwargs)
+            # The attempt before may have changed its arguments, or may still use them.
+            fresh = kwargs if measure.attempts == 1 else read(arguments)  # type: ignore[arg-type]
+            return await self._call(measure, fresh)
 
         return await self._settings.retries.run(attempt)
 

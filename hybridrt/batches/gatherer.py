@@ -154,6 +154,7 @@ class Gatherer:
             batch.task = self._loop.create_task(
                 self._run_batch(batch), name=f"batch of {self._name}", context=context
             )
+            batch.task.add_done_callback(lambda _: self._end_unbegun(batch))
         self._schedule()
         self._end_if_idle()
 
@@ -174,6 +175,15 @@ class Gatherer:
             waited = sum(begun - item.at for item in items)
             self._figures.note(len(items), self._loop.time() - begun, waited, failed=failed)
             batch.task = None
+            self._schedule()
+            self._end_if_idle()
+
+    def _end_unbegun(self, batch: Batch) -> None:
+        """End a batch whose task was cancelled before it began, as by who cancels all tasks there are."""
+        if batch in self._running:
+            self._running.discard(batch)
+            for item in batch.items:
+                item.cancel()
             self._schedule()
             self._end_if_idle()
 

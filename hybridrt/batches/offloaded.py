@@ -59,6 +59,11 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
             router=batches._router,
         )
         self._batches = batches
+        self._whole = batches
+        """Runs batches that are one caller's, whose timeout is theirs."""
+        if options.timeout is not None:
+            timed = replace(one, timeout=options.timeout)
+            self._whole = Offloaded(fn, timed, limiter=batches._limiter, router=batches._router)
         self._gatherers: dict[asyncio.AbstractEventLoop, dict[tuple[int, ...], Gatherer]] = {}
         self._name = function_name(fn)
 
@@ -86,7 +91,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
     async def run_batch(self, loop_binding: LoopBinding, items: list[T]) -> Sequence[R]:
         """Run one batch of these items, whatever else is called."""
         # A copy: the function may consume what it gets.
-        results = await self._batches.run_on(loop_binding, (*self._head, list(items)), {})
+        results = await self._whole.run_on(loop_binding, (*self._head, list(items)), {})
         check_results(self._name, len(items), results)
         return results  # type: ignore[no-any-return]
 

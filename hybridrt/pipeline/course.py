@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from anyio import create_memory_object_stream
@@ -77,6 +78,7 @@ class StageCourse:
         self.ended: float | None = None
         """When its input had ended and all its results had left."""
         self.work_ns = self.done = self.failed = self.most_at_once = 0
+        self._pipe: asyncio.Task[None]
         self._into, self._out = into, out
         self._ordered, self._on_failure = ordered, on_failure
         self._piece = _PIECES[stage.kind]
@@ -89,8 +91,6 @@ class StageCourse:
             self._keeps_isolates = first_place(stage.fn._options)[0] == "isolate"
         self._each_ns = 0.0
         self._under_way = self._unsent = 0
-        self._lost = False
-        """The task of a piece was cancelled, by user code or because the pipe ends."""
         self._started: dict[Piece, None] = {}
         """Pieces that wait for their turn to leave. A stream alone would not do: a task that is cancelled
         while it takes one out of it loses that, and what it has started would never be ended."""
@@ -104,7 +104,7 @@ class StageCourse:
         Raises:
             asyncio.CancelledError: The pipe was cancelled: the item has not failed.
         """
-        error = failure(error, "function")
+        error = failure(error, "function", self._pipe)
         self.failed += 1
         if not self.skips:
             error.add_note(f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
@@ -161,19 +161,20 @@ class StageCourse:
 
     # ------------------------------------------------------------------ the course
 
-    async def run(self, group: asyncio.TaskGroup) -> None:
-        """Run the stage until its input ends, in tasks of the group."""
+    async def run(self, group: asyncio.TaskGroup, pipe: asyncio.Task[None]) -> None:
+        """Run the stage until its input ends, in tasks of the group, which that of the pipe waits for."""
+        self._pipe = pipe
         if self._ordered:
             await self._run_ordered(group)
         else:
-            await self._dispatch(lambda piece: self._start(group, piece.run(self._put)))
+            await self._dispatch(lambda piece: self._start(group, piece))
             await self._until(0)
         self._out.end()
         self.ended = time.perf_counter()
 
     async def _run_ordered(self, group: asyncio.TaskGroup) -> None:
         send, receive = create_memory_object_stream[tuple[Piece, bool]](math.inf)  # `_unsent` is the bound
-        emitter = group.create_task(self._emit(receive))
+        emitter = group.create_task(self._whole(partial(self._emit, receive)))
 
         def queue(piece: Piece) -> None:
             task = piece.start(group)
@@ -207,27 +208,27 @@ class StageCourse:
             start(self._piece(self, number, items))
             del items
 
-    def _start(self, group: asyncio.TaskGroup, work: Any) -> None:
-        task = group.create_task(work)
+    def _start(self, group: asyncio.TaskGroup, piece: Piece) -> None:
+        task = group.create_task(self._whole(partial(piece.run, self._put)))
         task.add_done_callback(self._piece_ended)
 
-    def _piece_ended(self, task: asyncio.Task[Any]) -> None:
+    async def _whole(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Await what user code may have cancelled: the group sees no error, and items would be lost."""
+        try:
+            await work()
+        except asyncio.CancelledError as error:
+            raise failure(error, "stage", self._pipe) from error
+
+    def _piece_ended(self, _: object = None) -> None:
         self._under_way -= 1
-        self._lost = self._lost or task.cancelled()
         self._room.set()
 
     async def _until(self, most: int) -> None:
-        """Wait until no more pieces than that are in work, and about as many wait for their turn to leave.
-
-        Raises:
-            asyncio.CancelledError: The task of a piece was cancelled, which its group says nothing of.
-        """
+        """Wait until no more pieces than that are in work, and about as many wait for their turn to leave."""
         window = most + 2 if self._chunks else 2 * most + 1
         while self._under_way > most or self._unsent > window:
             self._room.clear()
             await self._room.wait()
-        if self._lost:
-            raise asyncio.CancelledError
 
     async def _emit(self, pieces: Any) -> None:
         """Hand on the results of pieces, in order."""

@@ -11,20 +11,21 @@ FAILURES = (Exception, asyncio.CancelledError)
 has ended in good order, so that items would be lost unseen."""
 
 
-def failure(error: BaseException, what: str) -> Exception:
-    """Return what user code has failed with; call it in the task that awaited it.
+def failure(error: BaseException, what: str, pipe: asyncio.Task[None]) -> Exception:
+    """Return what user code has failed with.
 
     Args:
         error: One of `FAILURES`.
         what: What was awaited, for the message.
+        pipe: The task of the pipe. It is cancelled before any task that it has made. User code may have
+            cancelled the one that it runs in.
 
     Raises:
         asyncio.CancelledError: The pipe was cancelled, and not the user code alone.
     """
     if isinstance(error, Exception):
         return error
-    task = asyncio.current_task()
-    if task is None or task.cancelling():
+    if pipe.cancelling():
         raise error
     failed = RuntimeError(f"the {what} was cancelled, and the pipe was not")
     failed.__cause__ = error

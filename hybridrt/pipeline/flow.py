@@ -127,12 +127,14 @@ class Flow:
 
     async def _run(self) -> None:
         failed: BaseException | None = None
+        pipe = asyncio.current_task()  # `start` may not have it yet
+        assert pipe is not None
+        assert self._source is not None
         try:
             async with asyncio.TaskGroup() as group:
                 for course in self._courses:
-                    group.create_task(self._guard(course.run(group)))
-                assert self._source is not None
-                group.create_task(self._guard(self._source.run()))
+                    group.create_task(self._guard(course.run(group, pipe), pipe))
+                group.create_task(self._guard(self._source.run(pipe), pipe))
         except BaseExceptionGroup as errors:
             failed = errors.exceptions[0]  # a group below that is the user's own
         finally:
@@ -146,13 +148,13 @@ class Flow:
             finally:
                 del failed
 
-    async def _guard(self, work: Any) -> None:
+    async def _guard(self, work: Any, pipe: asyncio.Task[None]) -> None:
         try:
             await work
         except asyncio.CancelledError as error:
             self._stop()
             # Where user code has cancelled a task, the group sees no error, and the next stage would wait.
-            raise failure(error, "stage") from error
+            raise failure(error, "stage", pipe) from error
         except BaseException:
             self._stop()
             raise

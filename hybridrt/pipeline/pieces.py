@@ -154,7 +154,7 @@ class Chunk(Results):
         course.took(len(done.results) + len(done.failures), done.wall_ns)
         for at, error in done.failures:
             course.fail(self.first + at, items[at], error)
-        if done.results and inspect.isawaitable(done.results[0]):
+        if any(hasattr(kind, "__await__") for kind in {*map(type, done.results)}):
             course.awaits()
             return await self._awaited(done)
         return done.results
@@ -165,7 +165,7 @@ class Chunk(Results):
         returned = (at for at in range(len(self.items)) if at not in failed)
         for at, result in zip(returned, done.results, strict=False):  # it may have stopped before its end
             try:
-                values.append(await result)
+                values.append(await result if inspect.isawaitable(result) else result)
             except FAILURES as error:
                 self.course.fail(self.first + at, self.items[at], error)
         return values
@@ -255,13 +255,19 @@ class Streamed:
         """Yield what all items give; in a worker."""
         course, fn = self._course, self._course.fn.sync
         for at in range(len(self._items)):
+            if self._is_over():
+                return
             self._at = at
             try:
                 yield from fn(self._items[at])
             except FAILURES as error:
                 self._failures[at] = error
-                if course.stopped or not course.skips:
+                if not course.skips or self._is_over():
                     return
+
+    def _is_over(self) -> bool:
+        """Return True if no item is to begin any more; in a worker."""
+        return self._course.stopped or (self._steps is not None and self._steps.producer.closing)
 
 
 class Made:

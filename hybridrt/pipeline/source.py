@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Iterator
 from contextlib import AsyncExitStack
@@ -54,8 +55,8 @@ class SourceCourse:
         self.items = 0
         self.ended: float | None = None
 
-    async def run(self) -> None:
-        """Put all items into the output."""
+    async def run(self, pipe: asyncio.Task[None]) -> None:
+        """Put all items into the output; `pipe` is the task of the pipe."""
         source = self._source
         try:
             if isinstance(source, AsyncIterable):
@@ -65,7 +66,7 @@ class SourceCourse:
             else:
                 await self._offloaded(source)
         except FAILURES as error:
-            failed = failure(error, "source")
+            failed = failure(error, "source", pipe)
             failed.add_note(f"in the source of the pipe, after {self.items} items")
             raise failed  # noqa: B904  # it is the error itself, or has it for its cause
         self._out.end()

@@ -13,7 +13,7 @@ class SkippedItem:
     """An item that a stage raised on, with `on_error="skip"`.
 
     Attributes:
-        stage: Name of the stage; "source" where the source itself raised.
+        stage: Name of the stage.
         number: Which of the stage's items it was, from 0 on.
         item: What the stage was given.
         error: What it raised.

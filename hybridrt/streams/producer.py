@@ -1,7 +1,7 @@
 """The worker's side of a stream: advance the generator until the buffer is full, or close it.
 
 The loop and at most one worker share a `Producer`. Only the worker advances and closes the generator; the
-loop only takes items and sets `shutdown` and `wanted`. Why the loop never sleeps through an item:
+loop only takes items and sets `closing` and `wanted`. Why the loop never sleeps through an item:
 
     1. The loop finds no item and sets `wanted`.
     2. The loop looks again. There is an item now: it takes `wanted` back and goes on. Else it sleeps.
@@ -46,7 +46,7 @@ class Producer:
     def run(self) -> None:
         """Advance the generator until the buffer is full, the time slice is over or it ends.
 
-        A step that its loop has left behind closes the generator itself. Either this thread sees `shutdown`
+        A step that its loop has left behind closes the generator itself. Either this thread sees `closing`
         at the end, or the loop, which sets it first and then reads `inside`, sees that no thread is inside.
         """
         self.inside = True

@@ -189,6 +189,9 @@ class Steps:
         if error is not None:
             self.producer.closing = True
             self._error = error
+        else:
+            with suppress(Exception):  # the runtime has closed: the consumer hears of it when it wants more
+                self.refill()  # the step's time slice was over, and there is room
         self._changed.set()
         del error, call
 

@@ -446,3 +446,21 @@ async def test_half_a_surrogate_pair_reaches_the_model_as_a_question_mark() -> N
     async with server.agent(broken) as agent:
         assert (await agent.run("Why?")).text == "Well."
     assert server.tool_messages()[0]["content"] == "a?b"
+
+
+async def test_the_model_is_told_of_a_tool_that_cancels_its_own_task() -> None:
+    @tool
+    async def give_up() -> str:
+        """Give up."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return "never"
+
+    server = ModelServer(asking("give_up"), ANSWER)
+    async with server.agent(give_up) as agent:
+        events = await ask(agent)
+    (result,) = results(events)
+    assert (result.error, result.text) == ("CancelledError", '{"error": "give_up was cancelled"}')
+    assert isinstance(events[-1], Done)

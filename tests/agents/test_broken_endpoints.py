@@ -256,3 +256,76 @@ async def test_a_chunk_that_is_none_of_a_chat_completion_is_an_error_that_says_s
     async with ModelServer([piece, end()]).agent(retries=0) as agent:
         with pytest.raises(ModelError, match="a chunk that is none of a chat completion"):
             await agent.run("Why?")
+
+
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+async def test_a_reply_that_the_endpoint_gave_up_is_no_answer(reason: str) -> None:
+    server = ModelServer([text("Be"), end(reason)])
+    async with server.agent() as agent:
+        with pytest.raises(ModelError, match=f"got a reply that ended with '{reason}'"):
+            await agent.run("Why?")
+    assert len(server.requests) == 1
+
+
+async def test_a_reply_given_up_before_it_said_anything_is_asked_for_again(no_waits: list[float]) -> None:
+    server = ModelServer([end("abort")], ANSWER)
+    async with server.agent() as agent:
+        assert (await agent.run("Why?")).text == "Because."
+    assert len(no_waits) == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "back"),
+    [
+        ('{"query": ', '{"invalid_arguments": "{\\"query\\": "}'),
+        ("[1]", '{"invalid_arguments": "[1]"}'),
+        (" ", "{}"),
+        ('{ "query":"a"}', '{ "query":"a"}'),
+    ],
+)
+async def test_an_endpoint_gets_arguments_back_that_it_can_read(sent: str, back: str) -> None:
+    @tool
+    async def search(query: str) -> str:
+        """Search."""
+        return query
+
+    server = ModelServer([call("search", sent), end("tool_calls")], ANSWER)
+    async with server.agent(search) as agent:
+        await agent.run("Why?")
+    (asked,) = server.requests[1]["messages"][1]["tool_calls"]
+    assert asked["function"]["arguments"] == back
+
+
+@pytest.mark.parametrize(("index", "id"), [(None, ""), (0, None), (0, "")])
+async def test_calls_without_ids_that_share_an_index_are_told_apart_by_their_names(
+    index: int | None, id: str | None
+) -> None:
+    @tool
+    async def search(query: str) -> str:
+        """Search."""
+        return query.upper()
+
+    pieces = [call("search", f'{{"query":"{query}"}}', index=index, id=id) for query in "ab"]
+    server = ModelServer([*pieces, end("tool_calls")], ANSWER)
+    async with server.agent(search) as agent:
+        await agent.run("Why?")
+    told = [message["content"] for message in server.requests[1]["messages"] if message["role"] == "tool"]
+    assert told == ["A", "B"]
+
+
+async def test_pieces_without_an_index_that_repeat_their_id_are_one_call() -> None:
+    @tool
+    async def search(query: str) -> str:
+        """Search."""
+        return query.upper()
+
+    pieces = [
+        call("search", '{"query":', index=None, id="a"),
+        call(None, '"x"}', index=None, id="a"),
+        call("search", '{"query":"y"}', index=None, id="b"),
+    ]
+    server = ModelServer([*pieces, end("tool_calls")], ANSWER)
+    async with server.agent(search) as agent:
+        await agent.run("Why?")
+    told = [message["content"] for message in server.requests[1]["messages"] if message["role"] == "tool"]
+    assert told == ["X", "Y"]

@@ -358,3 +358,19 @@ async def test_a_tool_below_offload_keeps_what_was_said_of_it() -> None:
     outer = as_tool(offload(inner))
     assert outer.name == "flaky"
     assert await outer.invoke() == "at last"
+
+
+async def test_a_second_attempt_gets_the_arguments_that_the_model_gave() -> None:
+    seen: list[list[str]] = []
+
+    @tool(retries=1, retry_on=OSError, backoff=0.0)
+    async def consume(names: list[str]) -> str:
+        """Consume."""
+        seen.append([*names])
+        names.clear()
+        if len(seen) == 1:
+            raise OSError
+        return "done"
+
+    assert await consume.invoke('{"names": ["a", "b"]}') == "done"
+    assert seen == [["a", "b"]] * 2

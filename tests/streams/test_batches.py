@@ -402,3 +402,21 @@ async def test_more_than_one_item_is_refused() -> None:
             await double(1, 2)
         with pytest.raises(TypeError, match="batched and takes one item, got 2 arguments"):
             await runtime.offload(double, 1, 2)
+
+
+async def test_a_batch_whose_task_is_cancelled_before_it_begins_leaves_the_function_usable() -> None:
+    loop, here, doubler = asyncio.get_running_loop(), asyncio.current_task(), Doubler()
+
+    def cancel_all_others() -> None:
+        for task in asyncio.all_tasks() - {here}:
+            task.cancel()
+
+    async with Runtime():
+        double = offload(doubler.double, batch=4)
+        task = asyncio.ensure_future(double(1))
+        await turns(1)  # the next turn starts the batch, and its task has not begun then
+        loop.call_soon(cancel_all_others)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await double(2) == 4
+    assert doubler.batches == [[2]]

@@ -437,3 +437,14 @@ def test_a_buffer_is_for_generators() -> None:
         offload(len, buffer=3)  # type: ignore[call-overload]
     with pytest.raises(ValueError, match="buffer is for what a generator function yields"):
         offload(len).options(buffer=3)
+
+
+async def test_a_generator_whose_steps_are_short_of_time_goes_on_while_there_is_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hybridrt.streams.producer.SLICE_NS", 0)
+    log = Log()
+    async with Runtime(), aclosing(offload(log.count, buffer=8)()) as items:
+        assert await anext(items) == 0
+        await eventually(lambda: log.made >= 6)
+        assert log.made <= 9

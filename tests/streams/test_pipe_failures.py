@@ -77,21 +77,65 @@ async def test_a_function_that_cancels_itself_ends_the_pipe_and_names_its_item(
     assert [note.endswith("item 40: 40") for note in caught.value.__notes__] == [True]
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-@pytest.mark.parametrize("on_error", ["raise", "skip"])
-async def test_a_function_that_cancels_its_task_ends_the_pipe_with_an_error(
-    on_error: Any, ordered: bool
-) -> None:
+def cancel_own_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
+async def cancels_its_task_at_1(number: int) -> int:
+    if number == 1:
+        cancel_own_task()
+    await asyncio.sleep(0)
+    return number
+
+
+async def gives_two_and_cancels_its_task_at_1(number: int) -> AsyncIterator[int]:
+    yield number
+    if number == 1:
+        cancel_own_task()
+        await asyncio.sleep(0)
+    yield number
+
+
+@both_orders
+@pytest.mark.parametrize("fn", [cancels_its_task_at_1, gives_two_and_cancels_its_task_at_1])
+async def test_a_function_that_cancels_its_task_fails_at_that_item_alone(fn: Any, ordered: bool) -> None:
+    with pytest.raises(RuntimeError, match="the function was cancelled, and the pipe was not") as caught:
+        await listed(pipe(range(300), fn, ordered=ordered))
+    assert [note.endswith("item 1: 1") for note in caught.value.__notes__] == [True]
+    results = pipe(range(300), fn, ordered=ordered, on_error="skip")
+    assert {*await listed(results)} >= {*range(300)} - {1}
+    assert [each.item for each in results.skipped] == [1]
+
+
+@both_orders
+async def test_a_function_that_cancels_its_task_as_it_returns_ends_the_pipe(ordered: bool) -> None:
     async def cancelled(number: int) -> int:
         if number == 1:
-            task = asyncio.current_task()
-            assert task is not None
-            task.cancel()
-        await asyncio.sleep(0)
+            cancel_own_task()
         return number
 
-    with pytest.raises(RuntimeError, match="the stage was cancelled, and the pipe was not"):
-        await listed(pipe(range(3), cancelled, ordered=ordered, on_error=on_error))
+    found: list[int] = []
+    try:
+        found = await listed(pipe(range(300), cancelled, ordered=ordered))
+    except RuntimeError as error:
+        ended = str(error)
+    else:
+        ended = "in good order"
+    lost = len(found) < 300
+    assert ended == ("the stage was cancelled, and the pipe was not" if lost else "in good order")
+
+
+@pytest.mark.parametrize("stages", [(), (str,)])
+async def test_a_source_that_cancels_its_task_ends_the_pipe_with_an_error(stages: tuple[Any, ...]) -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        cancel_own_task()
+        await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="the source was cancelled, and the pipe was not"):
+        await listed(pipe(source(), *stages))
 
 
 async def test_a_batch_that_cancels_itself_is_skipped_with_all_its_items() -> None:
@@ -154,6 +198,53 @@ async def test_what_cannot_be_awaited_is_not_counted_away() -> None:
         assert await listed(results) == list(range(2, 90, 3))
     found = sorted((each.number, each.item, each.error.args[0]) for each in results.skipped)
     assert found == [(number,) * 3 for number in range(90) if number % 3 != 2]
+
+
+@pytest.mark.parametrize("first", ["plain", "awaitable"])
+async def test_a_function_may_return_something_to_await_for_some_items_only(first: str) -> None:
+    async def fetch(number: int) -> int:
+        return number
+
+    def cached(number: int) -> Any:
+        return number if (number % 3 == 0) == (first == "plain") else fetch(number)
+
+    async with Runtime():
+        assert await listed(pipe(range(300), cached)) == [*range(300)]
+
+
+async def test_the_timeout_of_a_batched_function_bounds_its_batches_in_a_pipe(timers: Timers) -> None:
+    async with Runtime(), Gate() as gate:
+        slow = offload(lambda numbers: [gate(number) for number in numbers], batch=4, timeout=7.0)
+        task = asyncio.ensure_future(listed(pipe([1], slow)))
+        await gate.entered()
+        assert [seconds for seconds, *_ in timers.armed] == [7.0]
+        timers.fire()
+        gate.release()
+        with pytest.raises(OffloadTimeoutError, match=r"still ran after its timeout of 7.0 s"):
+            await task
+
+
+@both_orders
+async def test_a_cancelled_pipe_begins_no_further_item_of_a_chunk_that_yields_nothing(ordered: bool) -> None:
+    begun: list[int] = []
+
+    def fruitless(number: int) -> Iterator[int]:
+        begun.append(number)
+        if number >= 50:
+            gate(number)
+        return
+        yield
+
+    async with Runtime(), Gate() as gate:
+        results = pipe(range(2000), stage(fruitless, concurrency=1), ordered=ordered)
+        task = asyncio.ensure_future(listed(results))
+        await gate.entered()
+        task.cancel()
+        await turns()
+        gate.release()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert begun == [*range(51)]
 
 
 class Thing:
