@@ -221,7 +221,7 @@ class Offloaded(Generic[P, R]):
         size_class = router.size_class(size)
         has_place = not router.is_decided(size_class) and self._may_be_held(loop_binding)
         if has_place and (held := self._enter(router, loop_binding, size_class)) is not None:
-            has_place = await held.wait(begun, self._options.timeout, self._options.queue_timeout)
+            has_place = await self._wait_for_place(held, begun)
             if (
                 not has_place
                 and type(value := router.run_inline(loop_binding, args, kwargs)) is not NotInline
@@ -261,6 +261,16 @@ class Offloaded(Generic[P, R]):
             finally:
                 if has_place:
                     router.first.leave()
+
+    async def _wait_for_place(self, held: Held, begun: float | None) -> bool:
+        """Wait until a first call may go on, within the deadline of the block it is called in."""
+        scope = current_scope.get() if scopes.ever_used else None
+        bound = None if scope is None else scope.bound(held)
+        try:
+            return await held.wait(begun, self._options.timeout, self._options.queue_timeout)
+        finally:
+            if bound is not None:
+                bound.cancel()
 
     def _may_be_held(self, loop_binding: LoopBinding) -> bool:
         """Return True if first calls may have to wait; in a lane no others run beside them anyway."""

@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from types import CodeType
@@ -68,6 +69,10 @@ class Remembered:
         """Say that what the file has of a function cannot be used."""
         logger.warning("what %s says of %s is ignored: %r", self.path, name, error)
 
+    def start_clean(self) -> None:
+        """Free the lock in a forked child, where its holder is not."""
+        self._lock = threading.Lock()
+
     def add(self, name: str, key: object, part: str, known: Record) -> None:
         """Keep what one part knows about a function, in the place of what it knew before."""
         code = fingerprint(key)
@@ -96,6 +101,8 @@ class Remembered:
             beside.replace(self.path)
         except OSError as error:
             logger.warning("HYBRIDRT_PROFILE could not be written: %s", error)
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 def load(path: str | None) -> Remembered:
@@ -149,3 +156,6 @@ def _text(value: object) -> str:
 
 remembered = load(os.environ.get("HYBRIDRT_PROFILE"))
 """That of this program."""
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=remembered.start_clean)

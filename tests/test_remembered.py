@@ -54,6 +54,15 @@ def test_what_one_run_writes_the_next_one_reads(kept: Remembered) -> None:
     assert found.of("m:other", None) == {}
 
 
+def test_a_file_that_cannot_be_put_in_its_place_leaves_nothing_beside_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "folder").mkdir()
+    Remembered(tmp_path / "folder").save()
+    assert "HYBRIDRT_PROFILE could not be written" in caplog.text
+    assert [each.name for each in tmp_path.iterdir()] == ["folder"]
+
+
 def test_nothing_is_kept_without_a_path() -> None:
     kept = load(None)
     kept.save()

@@ -150,6 +150,8 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         problem: Why they could not be put together.
         clock: The CPU time of who runs it.
     """
+    if isinstance(problem, MemoryError):  # with which the function may still be carried another time
+        return RAISED, 0, 0, _pack_error(problem)
     if problem is not None:
         return _excuse(REFUSED if _refuses(problem) else ARGUMENTS, problem)
     reference, args, kwargs, *carried = call
@@ -168,18 +170,22 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
     spent = time.perf_counter_ns() - wall, clock() - cpu
     try:
         return VALUE, *spent, pack(value)
+    except MemoryError as error:
+        return RAISED, *spent, _pack_error(error)
     except Exception as error:
-        return RESULT, *spent, pack(f"{_type_name(value)}: {error}")
+        return RESULT, *spent, pack(f"{_type_name(value)}: {_text_of(error)}")
 
 
 def _excuse(status: int, error: BaseException) -> Reply:
-    return status, 0, 0, pack(f"{_type_name(error)}: {error}")
+    return status, 0, 0, pack(_told(error))
 
 
 def _refuses(error: BaseException) -> bool:
     """Return True if an extension module does not load in sub-interpreters; some packages wrap the error."""
     link: BaseException | None = error
-    while link is not None:
+    seen = set[int]()  # an error may be its own cause
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
         if isinstance(link, ImportError) and "subinterpreter" in str(link):
             return True
         link = link.__cause__ or link.__context__
@@ -200,7 +206,7 @@ def _pack_error(error: BaseException) -> Packed:
             packed = take_apart((error, text, frames))
             unpack(b"".join(packed.pieces), packed.buffers)
             return packed
-    return pack((RuntimeError(f"{_type_name(error)}: {error}"), text, frames))
+    return pack((RuntimeError(_told(error)), text, frames))
 
 
 def _pack_by_state(value: Any) -> Packed:
@@ -223,6 +229,17 @@ def _rebuild_error(kind: type[BaseException], args: tuple[Any, ...], state: dict
     error.args = args
     vars(error).update(state)
     return error
+
+
+def _told(error: BaseException) -> str:
+    return f"{_type_name(error)}: {_text_of(error)}"
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as raised:
+        return f"<no text: its __str__ raised {type(raised).__name__}>"
 
 
 def _type_name(value: object) -> str:

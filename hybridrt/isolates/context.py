@@ -57,7 +57,7 @@ def name_variables(variables: Iterable[ContextVar[Any]]) -> Variables:
 
     Raises:
         TypeError: One of them is something else.
-        ValueError: No module that another budget could import has one under any name.
+        ValueError: No module that another interpreter could import has one under any name.
     """
     try:
         given = tuple(variables)

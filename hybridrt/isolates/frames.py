@@ -43,7 +43,8 @@ class RemoteTraceback(Exception):
 def remote_error(raised: tuple[BaseException, str, Sequence[RemoteFrame]]) -> BaseException:
     """Return an exception that an isolate has sent, with its text and its frames."""
     error, text, frames = raised
-    error.__cause__ = RemoteTraceback(text, frames)
+    # Not by plain assignment, which an exception may refuse, as a frozen dataclass does.
+    object.__setattr__(error, "__cause__", RemoteTraceback(text, frames))
     hide_own_frames(error)
     return error
 
@@ -51,7 +52,7 @@ def remote_error(raised: tuple[BaseException, str, Sequence[RemoteFrame]]) -> Ba
 def hide_own_frames(error: BaseException | None) -> None:
     """Leave of the traceback of what an isolate has raised only the frames over there."""
     if error is not None and isinstance(error.__cause__, RemoteTraceback):
-        error.__traceback__ = error.__cause__.frames
+        error.with_traceback(error.__cause__.frames)
 
 
 def name_frames(trace: TracebackType | None) -> list[RemoteFrame]:

@@ -72,17 +72,19 @@ class Holder(RemoteInvocation):
             self(finish, self._number)
 
     def release(self) -> None:
-        """Give the isolate back. Takes long where it is not kept."""
+        """Give the isolate back, or end it if the generator was left in it, which takes long."""
         held, self._held = self._held, None
         if held is not None:
             isolate_pool, isolate = held
-            isolate_pool.give_back(isolate)
+            (isolate_pool.discard if self.stopped else isolate_pool.give_back)(isolate)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         what, *rest = args
         carried = () if self._context is None else (self._context.run(carry, self._variables),)
         try:
             return pack((tuple(refer(what)), tuple(rest), {}, *carried))
+        except MemoryError as error:
+            raise self._lacks_memory() from error
         except Exception as error:
             raise NotPortableError(self._culprit(self._args, self._kwargs, error)) from error
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
+import threading
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.isolates.packing import Packed
@@ -18,6 +20,13 @@ __all__ = ["LEAVING", "Isolate", "program"]
 LEAVING = 5.0
 """Seconds that an idle isolate has to end in once its wire is closed. It takes some milliseconds, but on a
 busy machine it gets little of a core. Not measured."""
+
+
+_forks = threading.Lock()
+"""Held while a wire is made, and across a fork."""
+_unlisted = set[socket.socket]()
+"""Ends of the wires of isolates that are being started. A forked child closes its copies: else the end of
+such an isolate would not be seen, since there is another process that could write."""
 
 
 def program(serve: str, descriptor: int | None) -> str:
@@ -57,20 +66,30 @@ class Isolate:
     is_set_up = False
     setup: object = None
     modules: frozenset[str] = frozenset()
+    _ends: tuple[socket.socket, ...] = ()
+    """Of the wire, until it is listed."""
 
     MEMORY = 0
     """Bytes to reckon with for each."""
 
     def __init__(self) -> None:
-        here, there = socket.socketpair()
+        with _forks:
+            here, there = self._ends = socket.socketpair()
+            _unlisted.update(self._ends)
         self.wire = Wire(here, asks=True)
         self.cold = True
         try:
             self._start(there)
         except BaseException:
+            self.is_listed()
             there.close()
             here.close()
             raise
+
+    def is_listed(self) -> None:
+        """Take note that a pool has it in its lists by now."""
+        ends, self._ends = self._ends, ()
+        _unlisted.difference_update(ends)
 
     def run(self, packed: Packed) -> Message:
         """Run a call and wait for what comes of it.
@@ -122,3 +141,16 @@ class Isolate:
     def _fate(self) -> tuple[str, int | None]:
         """Say what became of an isolate whose wire broke, and its exit code if it had one."""
         raise NotImplementedError
+
+
+def _after_fork_in_child() -> None:
+    for end in tuple(_unlisted):
+        end.close()
+    _unlisted.clear()
+    _forks.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_forks.acquire, after_in_parent=_forks.release, after_in_child=_after_fork_in_child
+    )

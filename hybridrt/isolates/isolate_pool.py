@@ -210,6 +210,7 @@ class IsolatePool:
         isolate.setup = setup
         with self._lock:
             self._lent[isolate] = generation
+        isolate.is_listed()
         return isolate
 
     def give_back(self, isolate: Isolate) -> None:
@@ -227,6 +228,7 @@ class IsolatePool:
         with self._lock:
             self._lent.pop(isolate, None)
         isolate.kill()
+        isolate.ask_to_leave()  # one that cannot be killed ends its wire itself
         isolate.close()
 
     def close(self) -> None:
@@ -353,8 +355,7 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_kill_isolates)
 if hasattr(os, "register_at_fork"):
-    # The locks are held across the fork, so that the child copies no half-done change and no interpreter
-    # starts; the child gets new ones.
+    # The locks are held across the fork, so that the child copies no half-done change; it gets new ones.
     os.register_at_fork(
         before=_before_fork,
         after_in_parent=_after_fork_in_parent,

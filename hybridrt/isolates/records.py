@@ -97,7 +97,8 @@ class RecordSender(logging.Handler):
 
 def _take_apart(record: logging.LogRecord) -> dict[str, Any]:
     """Return the fields of a record with its message formatted; what is not built in becomes text."""
-    fields = dict(vars(record), msg=record.getMessage(), args=None, exc_info=None)
+    level = int(record.levelno)  # a program's own levels may be of a type that is not built in
+    fields = dict(vars(record), msg=record.getMessage(), args=None, exc_info=None, levelno=level)
     if record.exc_info and not record.exc_text:
         fields["exc_text"] = _FORMATTER.formatException(record.exc_info)
     return {name: value if type(value) in _PLAIN else str(value) for name, value in fields.items()}
@@ -116,8 +117,8 @@ def logger_levels() -> dict[str, int]:
     """Return the levels that were set here, by the names of their loggers."""
     root = logging.getLogger()
     loggers = list(root.manager.loggerDict.items())
-    levels = {name: each.level for name, each in loggers if isinstance(each, logging.Logger) and each.level}
-    return {"root": root.level, **levels}
+    set_ones = [(name, each) for name, each in loggers if isinstance(each, logging.Logger) and each.level]
+    return {"root": int(root.level), **{name: int(each.level) for name, each in set_ones}}
 
 
 def handle_records(records: Iterable[dict[str, Any]]) -> None:

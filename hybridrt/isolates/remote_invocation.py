@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 import time
@@ -11,7 +12,12 @@ from contextlib import suppress
 from contextvars import Context
 from typing import Any
 
-from hybridrt.errors import IsolateInitializerError, NotPortableError, WorkerLostError
+from hybridrt.errors import (
+    IsolateInitializerError,
+    IsolateStartError,
+    NotPortableError,
+    WorkerLostError,
+)
 from hybridrt.isolates.child import ARGUMENTS, LOST, RAISED, REFUSED, RESULT
 from hybridrt.isolates.context import Variables, carry
 from hybridrt.isolates.frames import remote_error
@@ -129,8 +135,17 @@ class RemoteInvocation:
         carried = () if self._context is None else (self._context.run(carry, self._variables),)
         try:
             return pack((tuple(self._reference), args, kwargs, *carried))
+        except MemoryError as error:
+            raise self._lacks_memory() from error
         except Exception as error:
             raise NotPortableError(self._culprit(args, kwargs, error)) from error
+
+    def _lacks_memory(self) -> IsolateStartError:
+        return IsolateStartError(
+            errno.ENOMEM,
+            f"memory was lacking to carry the arguments of {self._reference}, so the call has not begun; "
+            "free some, or use where='thread'",
+        )
 
     def _culprit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> str:
         """Say which argument or context variable cannot be packed."""
@@ -228,6 +243,8 @@ class RemoteInvocation:
     def _outcome(self, message: Message) -> Any:
         """Return the value, or raise what it says instead."""
         status, value = message.status, message.value
+        if isinstance(message.error, MemoryError):
+            raise message.error
         if message.error is not None:
             raise NotPortableError(
                 f"what {self._reference} returned or raised cannot be rebuilt here: {message.error!r}",

@@ -68,7 +68,7 @@ class Setup:
             IsolateInitializerError: The initializer failed.
             WorkerLostError: The isolate ended without one.
         """
-        levels = (logger_levels(), logging.root.manager.disable) if self._forwards else None
+        levels = (logger_levels(), int(logging.root.manager.disable)) if self._forwards else None
         initializer = None if self._reference is None else (tuple(self._reference), self._args)
         try:
             message = isolate.run(pack((_SET_UP, (levels, initializer), {})))
@@ -88,9 +88,8 @@ class Setup:
         return None
 
     def _failed(self, how: str) -> IsolateInitializerError:
-        return IsolateInitializerError(
-            f"isolate_initializer {self._reference} {how}; the call has not begun, and that isolate is ended"
-        )
+        what = "the setup" if self._reference is None else f"isolate_initializer {self._reference}"
+        return IsolateInitializerError(f"{what} {how}; the call has not begun, and that isolate is ended")
 
 
 def set_up(levels: tuple[dict[str, int], int] | None, initializer: tuple[Any, Any] | None) -> None:

@@ -201,19 +201,18 @@ class Wire:
             view = view[ahead:]
 
     def take(self, size: int) -> bytes:
-        """Return the next bytes."""
-        ahead = bytes(self._ahead[self._from : min(self._from + size, self._to)])
-        self._from += len(ahead)
-        pieces, missing = [ahead], size - len(ahead)
-        while missing:
-            try:
-                pieces.append(self._socket.recv(missing, socket.MSG_WAITALL))
-            except OSError as error:
-                raise WireClosedError from error
-            if not pieces[-1]:
-                raise WireClosedError
-            missing -= len(pieces[-1])
-        return b"".join(pieces) if len(ahead) or len(pieces) > 2 else pieces[-1]
+        """Return the next bytes, as many as come at once; where memory is lacking for that none is lost."""
+        if self._from < self._to:
+            ahead = bytes(self._ahead[self._from : min(self._from + size, self._to)])
+            self._from += len(ahead)
+            return ahead
+        try:
+            taken = self._socket.recv(size, socket.MSG_WAITALL)
+        except OSError as error:
+            raise WireClosedError from error
+        if not taken:
+            raise WireClosedError
+        return taken
 
     def _read(self, view: memoryview) -> int:
         try:
@@ -248,8 +247,13 @@ class _Stream:
     def read(self, size: int) -> bytes:
         if size > self._left:
             raise EOFError("the pickle stream ends too early")
-        self._left -= size
-        return self._wire.take(size)
+        pieces = list[bytes]()
+        while size:
+            piece = self._wire.take(size)
+            size -= len(piece)
+            self._left -= len(piece)
+            pieces.append(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def readline(self) -> bytes:
         raise ValueError("only old pickle protocols have lines")

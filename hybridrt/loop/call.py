@@ -178,11 +178,11 @@ class LoopCall(Call, asyncio.Future[Any]):
             self.set_exception(shown)
 
     def _settle_unwanted(self, error: BaseException | None) -> None:
+        if not self.done():
+            super().cancel(self.cancel_message)
         ran = self.state == DONE  # else it was refused
         if ran and error is not None and not isinstance(error, asyncio.CancelledError):
             logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
-        if not self.done():
-            super().cancel(self.cancel_message)
 
 
 def _presentable(error: BaseException) -> BaseException:

@@ -100,10 +100,24 @@ class CompletionQueue:
         try:
             self.loop.call_soon_threadsafe(self._settle)
         except RuntimeError:  # the loop is closed: no task can wait any more
-            logger.debug("a call ended after its event loop was closed")
+            self._scheduled = False
+            self._forget()
         except BaseException:  # the next call that ends wakes it
             self._scheduled = False
             raise
+
+    def _forget(self) -> None:
+        """Drop what nobody will settle, and log what would be lost with it."""
+        while self._done:
+            try:
+                call = self._done.popleft()
+            except IndexError:  # another worker was faster
+                return
+            if call.state == DONE and call.error is not None and isinstance(call, asyncio.Future):
+                name = call.profile.name
+                logger.warning("%s raised after its event loop was closed", name, exc_info=call.error)
+            else:
+                logger.debug("a call ended after its event loop was closed")
 
     @uninterrupted
     def settle_all(self) -> None:

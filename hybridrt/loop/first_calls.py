@@ -67,12 +67,12 @@ class Held:
             queue_timeout: The same.
 
         Raises:
-            OffloadTimeoutError: One of the times is up.
+            OffloadTimeoutError: One of the times is up, or it was told to `expire`.
         """
         loop = self.of_loop.loop
         timers = [
-            loop.call_later(begun + seconds - loop.time(), self.expire, name, seconds)
-            for name, seconds in (("timeout", timeout), ("queue_timeout", queue_timeout))
+            loop.call_later(begun + seconds - loop.time(), self.expire, seconds, limit)
+            for limit, seconds in (("timeout", timeout), ("queue_timeout", queue_timeout))
             if begun is not None and seconds is not None
         ]
         try:
@@ -90,12 +90,12 @@ class Held:
         if not self.future.done():
             self.future.set_result(self.has_place)
 
-    def expire(self, name: str, seconds: float) -> None:
-        """The time is up: fail, unless the call goes on just now."""
+    def expire(self, seconds: float, limit: str = "timeout") -> None:
+        """The time is up, as `limit` says: fail, unless the call goes on just now."""
         if not self.future.done():
             self.future.set_exception(
                 OffloadTimeoutError(
-                    f"{self.profile.name} did not start within its {name} of {seconds} s and was removed",
+                    f"{self.profile.name} did not start within its {limit} of {seconds} s and was removed",
                     started=False,
                 )
             )

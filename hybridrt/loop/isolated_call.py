@@ -285,13 +285,11 @@ def warm_up(loop_binding: LoopBinding, router: Router, isolation: Isolation = "a
     except NotPortableError as error:
         router.stay(error)
         return
-    router.warming = True
-    loop_binding.warming.update(
-        calls := [
-            _warming_call(loop_binding, isolate_route)
-            for _ in range(isolate_route.isolate_pool.limiter.limit)
-        ]
-    )
+    calls = [
+        _warming_call(loop_binding, isolate_route) for _ in range(isolate_route.isolate_pool.limiter.limit)
+    ]
+    loop_binding.warming.update(calls)
+    router.warming_calls = tuple(calls)
     for call in calls:
         call.add_done_callback(partial(_warmed, loop_binding, router))
         try:
@@ -324,12 +322,8 @@ def _warmed(loop_binding: LoopBinding, router: Router, call: asyncio.Future[Any]
     loop_binding.warming.discard(call)
     if not call.cancelled() and (error := call.exception()) is not None:
         logger.debug("an isolate for %s could not be made ready: %r", call.isolate_route.reference, error)
-    if not any(
-        other.isolate_route.fn is router.fn
-        for other in loop_binding.warming
-        if isinstance(other, IsolatedCall)
-    ):
-        router.warming = False
+    if not router.warming:
+        router.warming_calls = ()
 
 
 def _new_route(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation) -> IsolateRoute:

@@ -9,6 +9,7 @@ the counts of two loops may lose one another, and no choice depends on them.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
@@ -63,7 +64,7 @@ class Router:
     Attributes:
         first: Who may run while nothing is known.
         wants_isolates: Calls will run in isolates soon, as far as is known, and none was started ahead yet.
-        warming: Isolates are being started for them.
+        warming_calls: Those that start isolates for them.
         warmed: That has begun.
     """
 
@@ -73,7 +74,8 @@ class Router:
         self.on_loop = on_loop
         self.not_portable: str | None = None
         self.first = FirstCalls()
-        self.wants_isolates = self.warming = self.warmed = False
+        self.wants_isolates = self.warmed = False
+        self.warming_calls: tuple[asyncio.Future[Any], ...] = ()
         self.overruns = Overruns()
         self._lock = Lock()
         _routers.add(self)
@@ -84,6 +86,11 @@ class Router:
         """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
         self._largest = -1
         self.restore(remembered)
+
+    @property
+    def warming(self) -> bool:
+        """Isolates are being started for the function; those of a loop that was closed are not waited for."""
+        return any(not call.done() and not call.get_loop().is_closed() for call in self.warming_calls)
 
     # ------------------------------------------------------------------ on the loop
 
@@ -358,7 +365,8 @@ def _start_clean() -> None:
     for router in list(_routers):
         router._lock = Lock()
         router.first = FirstCalls()
-        router.wants_isolates = router.warming = router.warmed = False
+        router.wants_isolates = router.warmed = False
+        router.warming_calls = ()
 
 
 if hasattr(os, "register_at_fork"):

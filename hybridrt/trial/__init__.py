@@ -39,7 +39,7 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
     eight times at once among them, and in other processes or interpreters: do not try one that must not
     run twice. The table shows, for each placement, the time of a call made
     alone, the delay of the loop meanwhile, the longest stall as a share of the call, how much of the time
-    this budget's GIL was taken, and what eight calls at once get done.
+    this interpreter's GIL was taken, and what eight calls at once get done.
 
     It runs an event loop (asyncio's, with a `Runtime`) and returns when all is measured: some 5 seconds
     for a short function, and some 36 calls for one that takes longer than a second. On a terminal it

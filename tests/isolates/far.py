@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,22 @@ class Odder(Exception):
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first)
+
+
+class Level(IntEnum):
+    """Levels of a program's own, as some have them."""
+
+    NOTICE = 25
+
+
+@dataclass(frozen=True)
+class Rejected(Exception):
+    """Pickles, and lets nothing be set on it afterwards."""
+
+    code: int
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.code,)
 
 
 class Brittle:
@@ -125,6 +143,21 @@ def fail_unpicklably() -> None:
         pass
 
     raise LocalError("from a class that nobody else has")
+
+
+def fail_in_a_circle() -> None:
+    try:
+        raise ValueError("round")
+    except ValueError as error:
+        raise error from error
+
+
+def fail_mutely() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    raise MuteError
 
 
 def fail_oddly() -> None:

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 
 from hybridrt import NotPortableError, Runtime
+from hybridrt.errors import IsolateStartError
+from hybridrt.isolates import remote_invocation, wire
 from hybridrt.isolates.packing import pack
 from hybridrt.isolates.process import WorkerProcess
 from hybridrt.isolates.reference import refer
@@ -26,6 +28,10 @@ from . import far, leaving
 from .support import FarGate, push, run_isolated
 
 pytestmark = pytest.mark.usefixtures("kept", "runtime")
+
+
+def lacks_memory(*_: Any, **__: Any) -> Any:
+    raise MemoryError
 
 
 async def test_a_call_returns_what_the_function_returns(isolation: Isolation) -> None:
@@ -115,6 +121,51 @@ async def test_nothing_that_a_function_raises_ends_its_isolate(
     await asyncio.wait({call})  # raised in a task, some of these would end the loop
     assert type(call.exception()) is kind
     assert await run_isolated(far.count_calls, isolation=isolation) == counted + 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "kind", "text"),
+    [
+        (far.fail_in_a_circle, ValueError, "round"),
+        (far.fail_mutely, RuntimeError, r"MuteError: <no text: its __str__ raised LookupError>"),
+    ],
+)
+async def test_an_exception_of_an_odd_kind_arrives_and_leaves_its_isolate_alone(
+    isolation: Isolation, fn: Any, kind: type[Exception], text: str
+) -> None:
+    counted = await run_isolated(far.count_calls, isolation=isolation)
+    with pytest.raises(kind, match=text):
+        await run_isolated(fn, isolation=isolation)
+    assert await run_isolated(far.count_calls, isolation=isolation) == counted + 1
+
+
+async def test_an_exception_on_which_nothing_can_be_set_arrives(isolation: Isolation) -> None:
+    with pytest.raises(far.Rejected) as caught:
+        await run_isolated(far.fail, far.Rejected(7), isolation=isolation)
+    assert caught.value.code == 7
+    assert "in fail" in "".join(traceback.format_exception(caught.value))
+
+
+async def test_a_call_that_could_not_be_packed_for_lack_of_memory_may_be_carried_another_time(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(remote_invocation, "pack", lacks_memory)
+        with pytest.raises(
+            IsolateStartError, match=r"to carry the arguments of .*far:add, so the call has not begun"
+        ):
+            await run_isolated(far.add, 1, isolation=isolation)
+    assert await run_isolated(far.add, 1, isolation=isolation) == 2
+
+
+async def test_memory_lacking_for_a_result_is_an_error_of_the_call_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(wire.pickle, "loads", lacks_memory)
+        with pytest.raises(MemoryError):
+            await run_isolated(far.add, 1)
+    assert await run_isolated(far.add, 1) == 2
 
 
 async def test_stop_iteration_arrives_as_the_cause_of_a_runtime_error(isolation: Isolation) -> None:

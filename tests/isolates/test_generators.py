@@ -22,6 +22,8 @@ from hybridrt import (
     pipe,
 )
 from hybridrt.isolates import isolate_pool
+from hybridrt.isolates.holder import Holder
+from hybridrt.isolates.reference import refer
 from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.streams import offloaded as streams
 from hybridrt.testing import InlineRuntime
@@ -166,3 +168,18 @@ async def test_the_statistics_have_it_beside_its_threads(runtime: Runtime) -> No
     await listed(away(far.count_to, isolation="process")(3))
     rows: list[FunctionStatistics] = list(runtime.statistics().functions)
     assert any(row.name.endswith("count_to [process]") for row in rows)
+
+
+async def test_a_stream_that_is_stopped_between_two_steps_ends_its_isolate(runtime: Runtime) -> None:
+    """The generator is still open over there, and another caller's calls must not come to lie beside it."""
+    holder = Holder(refer(far.count_to), (10,), {}, isolate_pool.processes)
+    items, ended = await asyncio.to_thread(holder.step, 1, 1 << 60)
+    assert (items, ended) == ([0], False)
+    assert holder._held is not None
+    isolate = holder._held[1]
+    holder.stop()
+    with pytest.raises(asyncio.CancelledError):
+        holder.finish()
+    await asyncio.to_thread(holder.release)
+    assert not isolate.is_alive()
+    assert isolate not in isolate_pool.processes.isolates()

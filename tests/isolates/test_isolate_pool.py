@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
 from hybridrt.isolates import isolate_pool, remote_invocation
 from hybridrt.isolates.child import VALUE
+from hybridrt.isolates.isolate import Isolate
 from hybridrt.isolates.isolate_pool import IsolatePool
 from hybridrt.isolates.packing import Packed, pack
 from hybridrt.isolates.process import WorkerProcess
@@ -373,3 +375,28 @@ def test_where_memory_is_short_a_call_keeps_its_interpreter(monkeypatch: pytest.
     assert isolate.run(pack((tuple(refer(far.add)), (1,), {}))).value == 2
     isolate.ask_to_leave()
     isolate.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_child_that_is_forked_while_an_isolate_starts_keeps_no_end_of_its_wire() -> None:
+    """Else the end of the isolate would not be seen: the child could still write."""
+    children: list[int] = []
+
+    class Starting(Isolate):
+        def _start(self, there: socket.socket) -> None:
+            if (child := os.fork()) == 0:
+                os._exit(0 if {end.fileno() for end in self._ends} == {-1} else 1)
+            children.append(child)
+            there.close()
+
+        def kill(self) -> None: ...
+
+        def close(self) -> None:
+            self.wire.close()
+
+    lending = IsolatePool(Starting, "starting", most=2)
+    isolate = lending.lease()
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0]
+    assert isolate.wire._socket.fileno() >= 0
+    assert isolate._ends == ()
+    lending.discard(isolate)

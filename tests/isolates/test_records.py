@@ -47,6 +47,20 @@ async def test_a_record_has_its_loggers_name_its_level_and_its_message(
 
 
 @pytest.mark.usefixtures("runtime")
+async def test_levels_of_a_programs_own_type_hold_and_arrive(
+    isolation: Isolation, heard: pytest.LogCaptureFixture
+) -> None:
+    levels: list[Any] = [far.Level.NOTICE, logging.INFO]
+    logging.getLogger("far.own").setLevel(levels[0])
+    try:
+        for level in levels:
+            await run_isolated(far.log, "far.own", level, "seen", isolation=isolation)
+    finally:
+        logging.getLogger("far.own").setLevel(logging.NOTSET)
+    assert [(record.levelno, type(record.levelno)) for record in heard.records] == [(25, int)]
+
+
+@pytest.mark.usefixtures("runtime")
 async def test_the_traceback_of_an_exception_comes_as_text(
     isolation: Isolation, heard: pytest.LogCaptureFixture
 ) -> None:

@@ -159,7 +159,7 @@ async def test_where_a_pool_takes_no_more_calls_no_isolate_is_made_ready(
     router = placed(colorsys.rgb_to_hls)
     warm_up(current_binding(), router, "process")
     await eventually(lambda: not router.warming)
-    assert not current_binding().warming
+    await eventually(lambda: not current_binding().warming)
 
 
 @pytest.mark.usefixtures("kept", "one_at_a_time")
@@ -189,3 +189,20 @@ async def test_warming_a_function_that_runs_in_isolates_runs_it_there(runtime: R
     before = await run_isolated(far.count_calls)
     await runtime.warm(offload(far.count_calls, pure=True, where="isolate", isolation="process"))
     assert await run_isolated(far.count_calls) == before + 3
+
+
+@pytest.mark.usefixtures("kept", "runtime", "one_at_a_time")
+async def test_two_routers_of_one_function_that_warm_up_together_both_come_to_an_end() -> None:
+    routers = [placed(colorsys.rgb_to_hsv) for _ in range(2)]
+    for router in routers:
+        warm_up(current_binding(), router, "process")
+    await eventually(lambda: not any(router.warming for router in routers))
+
+
+def test_a_warm_up_of_a_loop_that_was_closed_is_not_waited_for() -> None:
+    router = placed(colorsys.rgb_to_hsv)
+    loop = asyncio.new_event_loop()
+    router.warming_calls = (loop.create_future(),)
+    assert router.warming
+    loop.close()
+    assert not router.warming

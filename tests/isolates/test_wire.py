@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import subprocess
 import sys
@@ -113,6 +114,26 @@ def test_an_object_that_cannot_be_rebuilt_leaves_the_wire_usable(
         broken, following = wires[1].receive(), wires[1].receive()
     assert isinstance(broken.error, LookupError)
     assert following.value == "next"
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_memory_lacking_in_the_middle_of_a_message_leaves_the_wire_usable(
+    wires: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    taken, take = itertools.count(), Wire.take
+
+    def take_once(wire: Wire, size: int) -> bytes:
+        if next(taken) == at:
+            raise MemoryError
+        return take(wire, size)
+
+    monkeypatch.setattr(Wire, "take", take_once)
+    with ThreadPoolExecutor(1) as sender:
+        sent = sender.submit(lambda: [wires[0].send(pack(value)) for value in ("x" * 3_000_000, "next")])
+        first = wires[1].receive()
+        assert isinstance(first.error, MemoryError) or first.value == "x" * 3_000_000
+        assert wires[1].receive().value == "next"
+        sent.result()
 
 
 def test_an_end_in_the_middle_of_a_message_is_told(wires: tuple[Wire, Wire]) -> None:

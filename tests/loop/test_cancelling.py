@@ -451,3 +451,28 @@ async def test_a_failing_task_group_withdraws_its_queued_calls() -> None:
         gate.release()
         await runtime.offload(int)
         assert ran == []
+
+
+async def test_a_log_filter_that_raises_keeps_no_cancelled_call_from_its_end() -> None:
+    def refuse(_: logging.LogRecord) -> bool:
+        raise LookupError("a filter of the user's")
+
+    def fail() -> None:
+        gate(None)
+        raise ValueError
+
+    told: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+    logging.getLogger("hybridrt").addFilter(refuse)
+    try:
+        async with Runtime(), Gate() as gate:
+            task = asyncio.ensure_future(offload(fail)())
+            await gate.entered()
+            task.cancel()
+            await turns()
+            gate.release()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+    finally:
+        logging.getLogger("hybridrt").removeFilter(refuse)
+    assert [type(error) for error in told] == [LookupError]

@@ -13,6 +13,7 @@ from hybridrt import Runtime, offload
 from hybridrt.loop.completions import CompletionQueue
 from hybridrt.pool.state import DONE, Call
 
+from ..pool.support import until
 from .support import DEADLINE, Gate, hold, sole_worker, turns
 from .test_timeouts import wait_without_turning
 
@@ -219,3 +220,22 @@ async def test_a_loop_that_could_not_be_woken_is_woken_by_the_next_call(
     completions.put(second)  # type: ignore[arg-type]
     await turns()
     assert (first.settled, second.settled) == (True, True)
+
+
+def test_an_error_that_no_loop_is_left_to_hear_of_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    entered, release = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        entered.set()
+        assert release.wait(DEADLINE)
+        raise LookupError("nobody hears")
+
+    async def leave_without_the_result() -> None:
+        asyncio.ensure_future(offload(fail, abandon_on_cancel=True)())  # noqa: RUF006  # left on purpose
+        while not entered.is_set():  # noqa: ASYNC110  # set in a thread
+            await asyncio.sleep(0.0005)
+
+    asyncio.run(leave_without_the_result())
+    release.set()
+    until(lambda: "fail raised after its event loop was closed" in caplog.text, "the error is logged")
+    assert "nobody hears" in caplog.text

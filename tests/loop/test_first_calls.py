@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import hybridrt
 from hybridrt import OffloadTimeoutError, Runtime, offload
 from hybridrt.control.placement import Choice
 from hybridrt.loop.first_calls import HELD_MAX, LOOK, PATIENCE, TRIED, FirstCalls, Held, HeldCalls
@@ -295,3 +296,27 @@ async def test_any_number_of_held_calls_of_a_closed_loop_give_their_places_on() 
     for _ in range(TRIED):
         first.leave()
     assert (first.running, first.held, let_go(here)) == (1, 0, [True])
+
+
+@pytest.mark.usefixtures("blind_governor", "impatient")
+async def test_a_deadline_ends_calls_that_are_held() -> None:
+    ran: list[int] = []
+    async with Runtime(), Gate() as gate:
+
+        @offload(pure=True)
+        def note(number: int) -> None:
+            ran.append(number)
+            gate(number)
+
+        calls = [asyncio.ensure_future(note(number)) for number in range(2)]
+        await gate.entered()
+        async with hybridrt.deadline(3600.0) as scope:
+            held = asyncio.ensure_future(note(2))
+            await eventually(lambda: first_calls(note).held == 1)
+            scope._end_bounded()
+        with pytest.raises(OffloadTimeoutError, match=r"did not start within its deadline of 3600.0 s"):
+            await held
+        assert first_calls(note).held == 0
+        gate.release()
+        await asyncio.gather(*calls)
+    assert sorted(ran) == [0, 1]
