@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
+from weakref import ref
 
 from hybridrt.governor.sampler import Tick, begun
 from hybridrt.pool.state import Call, Pool, Worker
@@ -20,6 +21,9 @@ _WATCH_NS = 15_000
 _WATCHES = 3
 """and how many times in a row: a thread that has just lost the GIL computes on for up to 40 us on a virtual
 machine, until it sleeps; one that does not need it computes all the time."""
+_WATCHES_AT_ONCE = 2
+"""The same at once after waking up: to find out who is busy takes as long as some functions leave the GIL in
+one go, as `zlib` does on 100 kB. It counts where no other function computes."""
 _WATCH_READS = 300
 """Readings of the clock after which it ends in any case, as where the clock stands still."""
 _YOUNG_NS = 100_000
@@ -43,11 +47,13 @@ class Busy(NamedTuple):
 class GilEvidence:
     """Remembers from one look to the next whom to ask again; no call is kept alive by it."""
 
-    __slots__ = ("_again", "_looked_ns")
+    __slots__ = ("_again", "_holders", "_looked_ns")
 
     def __init__(self) -> None:
         self._looked_ns = 0
         """When it looked last."""
+        self._holders: list[ref[Worker]] = []
+        """Workers that held a permit then."""
         self._again: set[tuple[int, int]] = set()
         """Worker and start of calls that then computed without a permit, or were too young to tell."""
 
@@ -63,9 +69,16 @@ class GilEvidence:
         """
         if not (tick.gil and tick.slept):
             return
+        holders = [worker for each in self._holders if (worker := each()) is not None]
+        at_once = _computing_now(holders, now, _WATCHES_AT_ONCE) if tick.prompt else []
         busy = self._find_busy(pools, tick)
         if tick.prompt:
-            for worker in _computing_now(busy, now):
+            surely = {
+                worker
+                for worker in at_once
+                if (one := busy.get(worker)) is not None and tick.holders <= {one.call.profile}
+            }
+            for worker in (*surely, *_computing_now(busy.keys() - surely, now)):
                 busy[worker].call.profile.saw_free()
             return
         seen = {
@@ -92,6 +105,7 @@ class GilEvidence:
         found: dict[Worker, Busy] = {}
         asked, self._again = self._again, set()
         before_ns, self._looked_ns = self._looked_ns, tick.now
+        self._holders = []
         for pool in pools:
             for worker in tuple(pool.roster.workers):
                 call = worker.call
@@ -106,6 +120,7 @@ class GilEvidence:
                     continue  # it has said that it waits, or does little else
                 if permit:
                     tick.holders.add(call.profile)
+                    self._holders.append(ref(worker))
                 busy = _as_busy(worker, call, tick)
                 if busy is not None:
                     found[worker] = busy
@@ -143,9 +158,11 @@ def _last_look(worker: Worker, call: Call) -> tuple[int, int | None]:
     return begun_ns, cpu_ns
 
 
-def _computing_now(busy: Iterable[Worker], now: Callable[[], int]) -> Iterable[Worker]:
+def _computing_now(
+    busy: Iterable[Worker], now: Callable[[], int], watches: int = _WATCHES
+) -> Iterable[Worker]:
     """Return those that compute beside this thread, which has the GIL; nothing here gives it away."""
-    for _ in range(_WATCHES):
+    for _ in range(watches):
         busy = _watched(busy, now)
     return busy
 

@@ -58,6 +58,8 @@ GAIN = 1.15
 _AT_ONCE = 1.5
 _TRY_AFTER = 256
 """Calls on average that a trial needs at once, and calls from one that failed to the next, at first."""
+_GROWN = 2.0
+"""Times the CPU time of a call alone from which its arguments have become larger, as those of a pipe do."""
 _FADING = 1.02
 """What the least CPU time of a call grows by from window to window, so that it can be learned anew."""
 WAITING_NS = 50_000
@@ -434,8 +436,10 @@ class Profile:
             cpu_mean: CPU time of a call.
             computing: Share of their time, waits for a core left out, in which they computed.
         """
-        self.cpu_alone_ns = min(cpu_mean, _FADING * (self.cpu_alone_ns or cpu_mean))
         calls, total = self.parallel_sums
+        if not calls and cpu_mean > _GROWN * self.cpu_alone_ns:
+            self.cpu_alone_ns = cpu_mean
+        self.cpu_alone_ns = min(cpu_mean, _FADING * (self.cpu_alone_ns or cpu_mean))
         self.parallel_sums = (0, 0)
         if self.parallel is not None and self.parallel < GAIN:
             if self.calls >= self.try_at:

@@ -29,6 +29,8 @@ _RELEASES_UNTIL = 0.40
 _WORTH = 0.2
 """Share of free wake-ups from which two at once may do more than one; beside a busy loop most of the
 wake-ups find the GIL taken by that. Python code has none."""
+_SURELY = 3
+"""Free wake-ups for that: one in some hundred is found free by mistake."""
 _HOLD_NS = 1_000_000
 _HOLD_INTERVALS = 3
 """A wait for the GIL of at least 1 ms and three switch intervals was a hold."""
@@ -84,7 +86,8 @@ class GilLedger:
     @property
     def may_release(self) -> bool:
         """Return True if it is worth a try to run several at once; only what was seen free ever is."""
-        return self.free + self.taken >= _ENOUGH and self.free >= _WORTH * (self.free + self.taken)
+        looks = self.free + self.taken
+        return looks >= _ENOUGH and self.free >= max(_SURELY, _WORTH * looks)
 
     @property
     def may_hold(self) -> bool:

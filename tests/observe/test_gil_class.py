@@ -57,6 +57,10 @@ def test_a_function_may_hold_the_gil_until_it_is_known_not_to(found: GilLedger, 
     assert found.may_hold is may_hold
 
 
+def test_two_free_wake_ups_may_be_mistakes_and_three_are_none() -> None:
+    assert [ledger(free=free, delays=(200 * US,) * 7).may_release for free in (2, 3)] == [False, True]
+
+
 def test_a_function_that_mostly_blocks_waits_whatever_it_does_with_the_gil() -> None:
     assert ledger(free=20).name(waits=True) is GilClass.WAITS
 

@@ -331,6 +331,19 @@ def test_two_at_once_that_take_more_cpu_time_each_are_no_gain() -> None:
     assert (profile.kind, profile.leaves_gil) == (Kind.SHORT, False)
 
 
+def test_calls_that_have_become_longer_before_the_trial_are_no_loss() -> None:
+    """As those of a pipe, which take more items each once it is known how long one takes."""
+    profile = asked(17, MS // 10, MS // 10)
+    for _ in range(64):
+        profile.record(10 * MS, 10 * MS, 0, 0, 0)
+    for _ in range(8):
+        profile.saw_free()
+        profile.gil.saw_taken(MS, MS)
+    tried(profile, 64, 7 * MS, 10 * MS)
+    assert profile.kind is Kind.FREE
+    assert profile.parallel == pytest.approx(1.4, rel=0.1)
+
+
 def test_python_code_is_never_tried() -> None:
     profile = asked(17, 10 * MS, 10 * MS)
     for _ in range(200):
