@@ -179,7 +179,7 @@ class Gatherer:
             self._end_if_idle()
 
     def _end_unbegun(self, batch: Batch) -> None:
-        """End a batch whose task was cancelled before it began, as by who cancels all tasks there are."""
+        """End a batch whose task was cancelled before it began, for example by `asyncio.run`."""
         if batch in self._running:
             self._running.discard(batch)
             for item in batch.items:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from asyncio import AbstractEventLoop
+from functools import partial
 from threading import Event
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from hybridrt.control.window import Limits, Policy
 from hybridrt.governor.sizing import Sizing
 from hybridrt.pool.roster import all_threads, stopping, when_empty
 from hybridrt.pool.scheduler import push
-from hybridrt.pool.shutdown import not_started, refuse_all
+from hybridrt.pool.shutdown import for_each, not_started, refuse_all
 from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import WorkerThread
@@ -61,20 +62,24 @@ class ThreadPool(Pool):
     @uninterrupted
     def start(self, to_start: list[Worker], submitted: Call | None = None) -> None:
         """Start threads, without the lock; `submitted` is the call whose submission added them."""
-        for worker in to_start:
-            try:
-                worker.start()
-            except (RuntimeError, MemoryError) as error:
-                lost = not_started(worker, error)
-                self._lose([call for call in lost if call is not submitted], error)
-                if submitted in lost:
-                    raise
+        for_each(to_start, partial(self._start_one, submitted))
+
+    def _start_one(self, submitted: Call | None, worker: Worker) -> None:
+        try:
+            worker.start()
+        except (RuntimeError, MemoryError) as error:
+            lost = not_started(worker, error)
+            self._lose([call for call in lost if call is not submitted], error)
+            if submitted in lost:
+                raise
 
     def _lose(self, calls: list[Call], error: Exception) -> None:
         """Fail accepted calls that no worker is left to run; at exit their futures would not be looked at."""
-        refuse_all(calls, lambda: error)
-        for call in calls if stopping(self) else ():
-            logger.error("%s was accepted and never ran: %s", call.profile.name, error)
+        try:
+            refuse_all(calls, lambda: error)
+        finally:
+            for call in calls if stopping(self) else ():
+                logger.error("%s was accepted and never ran: %s", call.profile.name, error)
 
     def join(self) -> None:
         """Wait until a draining pool has no call and no thread any more.

@@ -22,8 +22,8 @@ _WATCHES = 3
 """and how many times in a row: a thread that has just lost the GIL computes on for up to 40 us on a virtual
 machine, until it sleeps; one that does not need it computes all the time."""
 _WATCHES_AT_ONCE = 2
-"""The same at once after waking up: to find out who is busy takes as long as some functions leave the GIL in
-one go, as `zlib` does on 100 kB. It counts where no other function computes."""
+"""Watches in a row right after waking up, before it is known who is busy: to find that out takes as long as
+some functions leave the GIL in one go, as `zlib` on 100 kB. They count where no other function computes."""
 _WATCH_READS = 300
 """Readings of the clock after which it ends in any case, as where the clock stands still."""
 _YOUNG_NS = 100_000
@@ -53,7 +53,7 @@ class GilEvidence:
         self._looked_ns = 0
         """When it looked last."""
         self._holders: list[ref[Worker]] = []
-        """Workers that held a permit then."""
+        """Workers that held a permit then, if they were all of one function."""
         self._again: set[tuple[int, int]] = set()
         """Worker and start of calls that then computed without a permit, or were too young to tell."""
 
@@ -69,8 +69,10 @@ class GilEvidence:
         """
         if not (tick.gil and tick.slept):
             return
-        holders = [worker for each in self._holders if (worker := each()) is not None]
-        at_once = _computing_now(holders, now, _WATCHES_AT_ONCE) if tick.prompt else []
+        at_once: Iterable[Worker] = ()
+        if tick.prompt:
+            holders = [worker for each in self._holders if (worker := each()) is not None]
+            at_once = _computing_now(holders, now, _WATCHES_AT_ONCE)
         busy = self._find_busy(pools, tick)
         if tick.prompt:
             surely = {
@@ -105,7 +107,7 @@ class GilEvidence:
         found: dict[Worker, Busy] = {}
         asked, self._again = self._again, set()
         before_ns, self._looked_ns = self._looked_ns, tick.now
-        self._holders = []
+        holders = list[Worker]()
         for pool in pools:
             for worker in tuple(pool.roster.workers):
                 call = worker.call
@@ -120,12 +122,13 @@ class GilEvidence:
                     continue  # it has said that it waits, or does little else
                 if permit:
                     tick.holders.add(call.profile)
-                    self._holders.append(ref(worker))
+                    holders.append(worker)
                 busy = _as_busy(worker, call, tick)
                 if busy is not None:
                     found[worker] = busy
                 if not permit and (busy is not None or tick.now - begun_ns < _YOUNG_NS):
                     self._again.add((id(worker), begun_ns))
+        self._holders = [*map(ref, holders)] if len(tick.holders) == 1 else []
         return found
 
 

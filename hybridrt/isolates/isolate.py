@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+from contextlib import suppress
 
 from hybridrt.errors import WorkerLostError
 from hybridrt.isolates.packing import Packed
@@ -22,8 +23,8 @@ LEAVING = 5.0
 busy machine it gets little of a core. Not measured."""
 
 
-_forks = threading.Lock()
-"""Held while a wire is made, and across a fork."""
+_forks = threading.RLock()
+"""Held while a wire is made, and across a fork; reentrant, since a signal handler there may fork."""
 _unlisted = set[socket.socket]()
 """Ends of the wires of isolates that are being started. A forked child closes its copies: else the end of
 such an isolate would not be seen, since there is another process that could write."""
@@ -145,7 +146,8 @@ class Isolate:
 
 def _after_fork_in_child() -> None:
     for end in tuple(_unlisted):
-        end.close()
+        with suppress(OSError):
+            end.close()
     _unlisted.clear()
     _forks.release()
 

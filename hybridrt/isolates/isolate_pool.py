@@ -228,7 +228,7 @@ class IsolatePool:
         with self._lock:
             self._lent.pop(isolate, None)
         isolate.kill()
-        isolate.ask_to_leave()  # one that cannot be killed ends its wire itself
+        isolate.ask_to_leave()  # where memory is short `kill` does nothing, and this lets its interpreter end
         isolate.close()
 
     def close(self) -> None:

@@ -291,7 +291,7 @@ def warm_up(loop_binding: LoopBinding, router: Router, isolation: Isolation = "a
     loop_binding.warming.update(calls)
     router.warming_calls = tuple(calls)
     for call in calls:
-        call.add_done_callback(partial(_warmed, loop_binding, router))
+        call.add_done_callback(partial(_warmed, loop_binding))
         try:
             call.go()
         except RuntimeError as error:  # the pool closes
@@ -316,14 +316,12 @@ def _warming_call(loop_binding: LoopBinding, isolate_route: IsolateRoute) -> Iso
     return call
 
 
-def _warmed(loop_binding: LoopBinding, router: Router, call: asyncio.Future[Any]) -> None:
+def _warmed(loop_binding: LoopBinding, call: asyncio.Future[Any]) -> None:
     """Take note that one isolate is ready, or will not be: the first call then tells why."""
     assert isinstance(call, IsolatedCall)
     loop_binding.warming.discard(call)
     if not call.cancelled() and (error := call.exception()) is not None:
         logger.debug("an isolate for %s could not be made ready: %r", call.isolate_route.reference, error)
-    if not router.warming:
-        router.warming_calls = ()
 
 
 def _new_route(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation) -> IsolateRoute:

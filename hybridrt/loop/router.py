@@ -64,7 +64,7 @@ class Router:
     Attributes:
         first: Who may run while nothing is known.
         wants_isolates: Calls will run in isolates soon, as far as is known, and none was started ahead yet.
-        warming_calls: Those that start isolates for them.
+        warming_calls: Those that start isolates for them, of the warm-up begun last.
         warmed: That has begun.
     """
 
@@ -90,7 +90,10 @@ class Router:
     @property
     def warming(self) -> bool:
         """Isolates are being started for the function; those of a loop that was closed are not waited for."""
-        return any(not call.done() and not call.get_loop().is_closed() for call in self.warming_calls)
+        calls = self.warming_calls
+        if calls and all(call.done() or call.get_loop().is_closed() for call in calls):
+            self.warming_calls = calls = ()  # they keep their loop
+        return bool(calls)
 
     # ------------------------------------------------------------------ on the loop
 

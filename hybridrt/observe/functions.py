@@ -59,7 +59,7 @@ _AT_ONCE = 1.5
 _TRY_AFTER = 256
 """Calls on average that a trial needs at once, and calls from one that failed to the next, at first."""
 _GROWN = 2.0
-"""Times the CPU time of a call alone from which its arguments have become larger, as those of a pipe do."""
+"""Times the CPU time of a call alone from which the arguments have become larger: that is learned anew."""
 _FADING = 1.02
 """What the least CPU time of a call grows by from window to window, so that it can be learned anew."""
 WAITING_NS = 50_000

@@ -30,7 +30,7 @@ _WORTH = 0.2
 """Share of free wake-ups from which two at once may do more than one; beside a busy loop most of the
 wake-ups find the GIL taken by that. Python code has none."""
 _SURELY = 3
-"""Free wake-ups for that: one in some hundred is found free by mistake."""
+"""Free wake-ups from which that is believed: one in some hundred is found free by mistake."""
 _HOLD_NS = 1_000_000
 _HOLD_INTERVALS = 3
 """A wait for the GIL of at least 1 ms and three switch intervals was a hold."""

@@ -154,7 +154,7 @@ class Chunk(Results):
         course.took(len(done.results) + len(done.failures), done.wall_ns)
         for at, error in done.failures:
             course.fail(self.first + at, items[at], error)
-        if any(hasattr(kind, "__await__") for kind in {*map(type, done.results)}):
+        if any(map(inspect.isawaitable, {id(type(each)): each for each in done.results}.values())):
             course.awaits()
             return await self._awaited(done)
         return done.results

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
+from typing import TypeVar
 
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.pool.lock import without_convoy
@@ -28,7 +29,7 @@ __all__ = [
     "break_down",
     "close",
     "closed_error",
-    "complete_all",
+    "for_each",
     "helped_lost",
     "not_started",
     "queue_again_locked",
@@ -37,6 +38,7 @@ __all__ = [
     "worker_left",
 ]
 
+T = TypeVar("T")
 Refusal = Callable[[], BaseException]
 
 
@@ -51,7 +53,7 @@ def close(pool: Pool, refusal: Refusal, *, cancel_queued: bool, cancel_given: bo
         cancel_given: And what workers were given and have not claimed, which the standard library would run.
     """
     dropped = _stop(pool, refusal, drop_queued=cancel_queued, drop_given=cancel_given)
-    complete_all(dropped, _drop)
+    for_each(dropped, _drop)
     return dropped
 
 
@@ -73,17 +75,18 @@ def refuse_all(calls: Iterable[Call], make_error: Callable[[], BaseException]) -
         finally:
             call.refuse(error)
 
-    complete_all(calls, refuse)
+    for_each(calls, refuse)
 
 
-def complete_all(calls: Iterable[Call], complete: Callable[[Call], object]) -> None:
-    """Complete each call, whatever a callback of the one before has raised; raise the first error then."""
+def for_each(items: Iterable[T], act: Callable[[T], object]) -> None:
+    """Do something for each item, whatever it has raised for the one before; raise the first error then."""
     first: BaseException | None = None
-    for call in calls:
+    for item in items:
         try:
-            complete(call)
+            act(item)
         except BaseException as error:
-            first = first or error
+            if first is None:
+                first = error
     if first is not None:
         try:
             raise first

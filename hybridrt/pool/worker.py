@@ -23,6 +23,7 @@ may start a thread.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from queue import Empty
 
 from hybridrt.compat import children_are_no_daemons, futures_logger, stdlib_threads
@@ -46,7 +47,7 @@ from hybridrt.pool.scheduler import (
     finish_batch,
     finish_helped,
 )
-from hybridrt.pool.shutdown import break_down, helped_lost, worker_left
+from hybridrt.pool.shutdown import break_down, for_each, helped_lost, worker_left
 from hybridrt.pool.state import DONE, IN_ISOLATE, IN_ISOLATE_BEARER, RUNNING, Call, Pool, Worker
 from hybridrt.pool.thread import make_thread
 
@@ -296,26 +297,19 @@ class WorkerThread(Worker):
 
         With `quick` only up to the first that has got a callback of the user, which is for the worker to run.
         """
-        held, first = self.held, None
+        for_each(self._take_held(quick=quick), _deliver if quick else self._hand_over)
+
+    def _take_held(self, *, quick: bool) -> Iterator[Call]:
+        held = self.held
         while held:
             try:
                 if quick and not held[0].quick:
-                    break
+                    return
                 call = held.popleft()
             except IndexError:  # another thread was faster
-                break
-            try:
-                if quick:
-                    call.deliver()
-                else:
-                    self._hand_over(call)
-            except BaseException as error:  # of a callback: the others are to hear, too
-                first = first or error
-        if first is not None:
-            try:
-                raise first
-            finally:
-                del first
+                return
+            yield call
+            del call  # an error's traceback holds the frames above its own, too
 
     def _hand_over(self, call: Call) -> None:
         """Deliver a call; what the worker was given meanwhile does not wait for callbacks of the user's."""
@@ -433,6 +427,10 @@ class WorkerThread(Worker):
             probe, self.probe = self.probe, None
         if probe is not None:
             probe.close()
+
+
+def _deliver(call: Call) -> None:
+    call.deliver()
 
 
 _LOST = WorkerLostError("the worker ended in the middle of a call, and memory was lacking to say of which")

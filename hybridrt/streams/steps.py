@@ -189,9 +189,11 @@ class Steps:
         if error is not None:
             self.producer.closing = True
             self._error = error
-        else:
-            with suppress(Exception):  # the runtime has closed: the consumer hears of it when it wants more
-                self.refill()  # the step's time slice was over, and there is room
+        elif not scopes.ever_used or current_scope.get() is None:
+            # The step's time slice is over, and there may be room. Within a deadline, whose block may have
+            # been left, and where the runtime has closed, the consumer has to ask, and hears of it.
+            with suppress(Exception):
+                self.refill()
         self._changed.set()
         del error, call
 

@@ -111,7 +111,7 @@ def test_a_callback_that_raises_as_a_pool_closes_keeps_no_other_call_from_its_en
 
 
 @pytest.mark.parametrize("name", ["on_event", "on_thread_start", "on_thread_stop"])
-def test_a_hook_that_wants_to_end_the_program_is_removed_like_any_that_raises(
+def test_a_hook_that_wants_to_end_its_worker_is_removed_like_any_that_raises(
     make: Make, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     def leave(*_: Any) -> None:

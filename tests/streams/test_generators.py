@@ -439,6 +439,28 @@ def test_a_buffer_is_for_generators() -> None:
         offload(len).options(buffer=3)
 
 
+async def test_a_deadline_whose_block_was_left_does_not_end_the_steps_that_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hybridrt.streams.producer.SLICE_NS", 0)
+
+    @offload(buffer=8)
+    def gated() -> Iterator[int]:
+        for number in range(4):
+            if number == 2:
+                gate(number)
+            yield number
+
+    async with Runtime(), Gate() as gate, aclosing(gated()) as items:
+        async with hybridrt.deadline(3600.0) as scope:
+            assert await anext(items) == 0
+        rest = asyncio.ensure_future(listed(items))
+        await gate.entered()
+        scope._end_bounded()
+        gate.release()
+        assert await rest == [1, 2, 3]
+
+
 async def test_a_generator_whose_steps_are_short_of_time_goes_on_while_there_is_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

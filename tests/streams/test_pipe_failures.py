@@ -110,7 +110,7 @@ async def test_a_function_that_cancels_its_task_fails_at_that_item_alone(fn: Any
 
 
 @both_orders
-async def test_a_function_that_cancels_its_task_as_it_returns_ends_the_pipe(ordered: bool) -> None:
+async def test_a_function_that_cancels_its_task_as_it_returns_loses_no_item_unseen(ordered: bool) -> None:
     async def cancelled(number: int) -> int:
         if number == 1:
             cancel_own_task()
