@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.harness import RESULTS
-from benchmarks.quoting import calls, places, services, sizes, waiting
+from benchmarks.quoting import calls, places, services, sizes, streams, waiting
 from benchmarks.quoting.reports import Reports, sources
 
 __all__ = ["BLOCKS", "DOCUMENTS", "MARKED", "filled", "stale"]
@@ -27,6 +27,7 @@ BLOCKS: Mapping[str, Callable[[Reports], str]] = {
     **places.BLOCKS,
     **services.BLOCKS,
     **sizes.BLOCKS,
+    **streams.BLOCKS,
     **waiting.BLOCKS,
     "which code was measured": sources,
 }

@@ -33,6 +33,7 @@ QUOTED = (
     "placement-py3.11",
     "rag-py3.13",
     "service-py3.13",
+    "streams-py3.13",
 )
 """The reports that blocks are made of."""
 
