@@ -83,7 +83,7 @@ def _times(report: Mapping[str, Any]) -> float:
 
 
 def _choice(reports: Reports) -> str:
-    samples = reports("inline-py3.11")["samples"]
+    samples = reports("inline-py3.13")["samples"]
     ours, one, eight = (
         between(
             [median(added(samples, way, loop, crowd)) for loop in inline.LOOPS for crowd in crowds], digits
@@ -94,7 +94,7 @@ def _choice(reports: Reports) -> str:
             ("to_thread", ["eight"], 0),
         )
     )
-    rows = reports("placement-py3.11")["rows"]
+    rows = reports("placement-py3.13")["rows"]
     near = sum(row["regret"] <= NEAR for row in rows)
     killed = reports("lost_workers-py3.13")["samples"]
     ends = Counter[str]()
@@ -104,7 +104,7 @@ def _choice(reports: Reports) -> str:
     return paragraph(f"""
         To a function of a few microseconds `pure=True` adds {ours} us, where `asyncio.to_thread` adds {one}
         ({eight} with eight callers). Left alone, it chose the cheapest place, or one within a tenth of it,
-        for {near} of [{len(rows)} functions](../benchmarks/results/placement-py3.11.md). Of
+        for {near} of [{len(rows)} functions](../benchmarks/results/placement-py3.13.md). Of
         {ends.total():,} calls whose worker processes were
         [killed at random](../benchmarks/results/lost_workers-py3.13.md) {ends["WorkerLostError"]} failed with
         `WorkerLostError`, {ends.total() - ends["WorkerLostError"] - ends["returned"]} ended otherwise, and
