@@ -76,10 +76,14 @@ class _Switch:
 
     def begin(self, number: int) -> None:
         """Switch to the side of a block."""
-        self._count()
         on = _is_on(number)
+        if on:
+            self._count()
+        with self._pool.lock:  # under which calls are booked
+            self._pool.measures = on
+        if not on:
+            self._count()
         self._side = "on" if on else "off"
-        self._pool.measures = on
         self._pool.use_clocks()
         if not on:
             # The clocks stand still instead of reading zero, which would look like calls queued for
