@@ -135,6 +135,10 @@ class Isolate:
         """Wait for the end of an isolate that was asked to leave or killed."""
         raise NotImplementedError
 
+    @classmethod
+    def await_left(cls) -> None:
+        """At the end of the program: give those that were left to themselves a moment to end."""
+
     def forget(self) -> None:
         """Leave it to the process that has forked this one."""
         self.wire.close()

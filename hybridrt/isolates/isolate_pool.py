@@ -257,6 +257,7 @@ class IsolatePool:
         for isolate in self.isolates():
             isolate.kill()
         self.close()
+        self._make.await_left()
 
     def end(self, *leaving: Isolate) -> None:
         """End isolates that are idle, or were not kept; takes long."""

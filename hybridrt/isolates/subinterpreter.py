@@ -10,7 +10,9 @@ from __future__ import annotations
 import socket
 import sys
 import threading
+import time
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from hybridrt.control.veto import MEMORY
 from hybridrt.executor.budget import shared
@@ -25,6 +27,11 @@ elif TYPE_CHECKING:
 __all__ = ["AVAILABLE", "SubInterpreter"]
 
 AVAILABLE = sys.version_info >= (3, 14)
+_GRACE = 3.0
+"""Seconds that the end of the program waits for interpreters whose wire was cut in the middle of a call: most
+of them import what it needs. Not measured."""
+_threads: WeakSet[threading.Thread] = WeakSet()
+"""Those of the interpreters there are."""
 
 
 class SubInterpreter(Isolate):
@@ -39,6 +46,7 @@ class SubInterpreter(Isolate):
         self._thread = threading.Thread(
             target=self._serve, args=(there,), name="hybridrt-interpreter", daemon=True
         )
+        _threads.add(self._thread)
         self._thread.start()
 
     def _serve(self, there: socket.socket) -> None:
@@ -74,6 +82,17 @@ class SubInterpreter(Isolate):
         if not self._killed:
             self._thread.join(LEAVING)
         self.wire.close()
+
+    @classmethod
+    def await_left(cls) -> None:
+        """At the end of the program: give those that were left to themselves a moment to end.
+
+        Most of them import a module for calls that will not come. CPython warns of an interpreter that is
+        still there when it ends, and may crash if its thread runs.
+        """
+        until = time.monotonic() + _GRACE
+        for thread in tuple(_threads):
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _fate(self) -> tuple[str, int | None]:
         return f"{self} ended: {self._problem}", None

@@ -113,7 +113,8 @@ class CompletionQueue:
                 call = self._done.popleft()
             except IndexError:  # another worker was faster
                 return
-            if call.state == DONE and call.error is not None and isinstance(call, asyncio.Future):
+            quiet = call.error is None or isinstance(call.error, asyncio.CancelledError)
+            if call.state == DONE and not quiet and isinstance(call, asyncio.Future):
                 name = call.profile.name
                 logger.warning("%s raised after its event loop was closed", name, exc_info=call.error)
             else:

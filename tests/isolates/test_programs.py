@@ -147,6 +147,25 @@ def test_a_call_that_was_left_behind_does_not_keep_the_program_alive(isolation: 
     assert ended(worker)
 
 
+def test_a_program_that_ends_while_its_isolates_start_does_so_in_good_order(isolation: Isolation) -> None:
+    """CPython 3.14 warns of interpreters that are left at its end, and may crash if one of them runs."""
+    run(
+        """
+        from hybridrt.loop.binding import current_binding
+        from hybridrt.loop.isolated_call import warm_up
+
+        async def main():
+            fn = hybridrt.offload(far.add, pure=True)
+            await fn(1)
+            warm_up(current_binding(), fn._router, isolation)
+            await asyncio.sleep(0.1)
+
+        hybridrt.run(main())
+        """,
+        isolation,
+    )
+
+
 def test_a_worker_ends_in_the_middle_of_a_call_when_its_parent_is_killed() -> None:
     with start("asyncio.run(run_isolated(far.print_pid_and_spin))", "process") as program:
         assert program.stdout is not None
