@@ -125,7 +125,7 @@ def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
             continue
         profile, phase, begun_ns = call.profile, worker.phase, call.started_ns
         if phase is not None:
-            if phase.asking is not None:
+            if phase.asking is not None or phase.within:
                 if worker.batch or worker.held:
                     _free_batch(worker, tick, to_start)
                 continue

@@ -7,6 +7,7 @@ nameless.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ _VARIABLES = {"openblas": "OPENBLAS_NUM_THREADS", "mkl": "MKL_NUM_THREADS", "bli
 """Environment variables that set the number of threads; those of OpenMP's own otherwise."""
 
 
+_LEAST = [3, 7]
 _PACKAGES = frozenset({"faiss", "numpy", "scipy", "sklearn", "torch"})
 """Packages that load a BLAS, or are built on one that does."""
 
@@ -41,7 +43,7 @@ def threaded_libraries() -> tuple[Library, ...]:
     It looks through all loaded libraries, which takes some milliseconds.
     """
     try:
-        found = import_module("threadpoolctl").threadpool_info()
+        found = _threadpoolctl().threadpool_info()
     except ImportError:
         found = []
     named = tuple(
@@ -52,6 +54,21 @@ def threaded_libraries() -> tuple[Library, ...]:
         if row["num_threads"] > 1
     )
     return (*named, *_onnx_runtime())
+
+
+def _threadpoolctl() -> Any:
+    """Return the module.
+
+    Raises:
+        ImportError: It is not there, or older than 3.7. Such a one asks the loader by a callback in Python,
+            which waits for the GIL while it has the loader's lock. A thread that imports an extension has the
+            GIL and waits for that lock.
+    """
+    module = import_module("threadpoolctl")
+    found = [int(part) for part in re.findall(r"\d+", module.__version__)[:2]]
+    if found < _LEAST:
+        raise ImportError(f"expected threadpoolctl 3.7 or later, got {module.__version__}")
+    return module
 
 
 def _onnx_runtime() -> tuple[Library, ...]:
@@ -73,7 +90,7 @@ def adjustable_libraries() -> list[tuple[str, Any]]:
     if _PACKAGES.isdisjoint(sys.modules):
         return []
     try:
-        controllers = import_module("threadpoolctl").ThreadpoolController().lib_controllers
+        controllers = _threadpoolctl().ThreadpoolController().lib_controllers
     except ImportError:
         return []
     return [

@@ -33,13 +33,13 @@ class NativeThreads:
         count = _thread_count()
         if count is None or count - threading.active_count() == self._extra:
             return
+        try:
+            ids = os.listdir("/proc/self/task")  # first: threads start meanwhile, as it gives the GIL away
+        except OSError:
+            return
         own = {thread.native_id for thread in threading.enumerate()}
         if None in own:
             return  # one that starts just now has no number yet, and would be taken for a native one
-        try:
-            ids = os.listdir("/proc/self/task")
-        except OSError:
-            return
         self._ids = tuple(id for id in map(int, ids) if id not in own)
         self._extra = count - len(own)
         self._clocks.restart(self._ids)

@@ -314,6 +314,7 @@ class Profile:
             wait = max(wait, wall_mean - cpu_mean)  # some calls return at once, but those seen did wait
         elif self.native.drives and self.kind is not Kind.WAITING and 4 * seen < calls:
             wait = 0.0  # they let native threads compute for them, or lacked those of another call
+            self.marks = 0  # where they wait is not seen, if they do: the governor looks for it
         self.cpu_mean_ns, self.wait_mean_ns = int(cpu_mean), int(wait)
         if wait >= WAITING_NS and wait >= share * (wait + cpu_mean) and not self._is_early(cpu_mean):
             return Kind.WAITING

@@ -158,5 +158,8 @@ def _threads(library: Adjustable) -> int | None:
 def _set(library: Adjustable, threads: int) -> None:
     try:
         library.set_num_threads(threads)
+        # Who sets them first controls some of them until it lets go: nobody else could.
+        if (let_go := getattr(library, "clear_controlling_thread", None)) is not None:
+            let_go()
     except Exception as error:
         logger.debug("the threads of %r cannot be set: %r", library, error)

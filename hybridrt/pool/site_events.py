@@ -44,8 +44,13 @@ _STILL_NS = 20_000
 """CPU time up to which a thread has stood still since the governor judged it."""
 _PACKAGE = __name__.partition(".")[0] + "."
 _ISOLATES = _PACKAGE + "isolates."
-_IMPORT_SYSTEM = ("importlib._bootstrap", "_frozen_importlib")
-"""One module, before and after `importlib` was imported."""
+_IMPORT_SYSTEM = (
+    "importlib._bootstrap",
+    "importlib._bootstrap_external",
+    "_frozen_importlib",
+    "_frozen_importlib_external",
+)
+"""Two modules, before and after `importlib` was imported."""
 _IN_PYTHON = (FunctionType, MethodType)
 """Types of what has a frame of its own, and no event at its return."""
 _METHOD = type(str.join)

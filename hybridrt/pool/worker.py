@@ -223,8 +223,11 @@ class WorkerThread(Worker):
                 finish_and_begin_next(self.pool, self, call)
             else:
                 finish(self.pool, self, call)
-        finally:
-            self._hand_over(call)  # whatever goes wrong here: no caller may wait forever
+        finally:  # whatever goes wrong here: no caller may wait forever
+            if self.batch:
+                self._hand_over(call)
+            else:
+                call.deliver()
             del call
         if not quick:
             begin_next(self.pool, self)

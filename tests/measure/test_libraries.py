@@ -11,9 +11,10 @@ import pytest
 from hybridrt.measure.libraries import adjustable_libraries, threaded_libraries
 
 
-def threadpoolctl(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any]) -> None:
+def threadpoolctl(monkeypatch: pytest.MonkeyPatch, *rows: dict[str, Any], version: str = "3.7.0") -> None:
     """Let threadpoolctl be there, and have found these libraries."""
     module = ModuleType("threadpoolctl")
+    module.__version__ = version  # type: ignore[attr-defined]
     module.threadpool_info = lambda: list(rows)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "threadpoolctl", module)
 
@@ -54,6 +55,21 @@ def test_libraries_whose_number_is_for_the_whole_process_can_be_set(monkeypatch:
     )
     monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
     assert adjustable_libraries() == [("a.so", controllers[0])]
+
+
+@pytest.mark.parametrize(("version", "asked"), [("3.6.0", False), ("3.7.0", True), ("3.10.0rc1", True)])
+def test_a_threadpoolctl_whose_look_can_block_the_loader_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, version: str, asked: bool
+) -> None:
+    row = {"user_api": "blas", "internal_api": "openblas", "num_threads": 8}
+    threadpoolctl(monkeypatch, row, version=version)
+    monkeypatch.setitem(sys.modules, "numpy", ModuleType("numpy"))
+    looked: list[int] = []
+    sys.modules["threadpoolctl"].ThreadpoolController = lambda: (  # type: ignore[attr-defined]
+        looked.append(1) or SimpleNamespace(lib_controllers=[])
+    )
+    assert adjustable_libraries() == []
+    assert (bool(looked), bool(threaded_libraries())) == (asked, asked)
 
 
 def test_nothing_is_looked_for_before_a_package_is_imported_that_brings_one(

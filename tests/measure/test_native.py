@@ -30,6 +30,25 @@ def test_threads_of_python_are_not_native_ones() -> None:
 
 
 @linux_only
+def test_a_thread_of_python_that_starts_while_they_are_listed_is_no_native_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    native, leave, threads = NativeThreads(), threading.Event(), list[threading.Thread]()
+
+    def list_late(path: str) -> list[str]:
+        threads.append(threading.Thread(target=leave.wait))
+        threads[0].start()
+        return listdir(path)
+
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", list_late)
+    native.find()
+    leave.set()
+    threads[0].join()
+    assert threads[0].native_id not in native._ids
+
+
+@linux_only
 def test_a_thread_that_python_does_not_know_is_a_native_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread of Python that `threading` is made to forget stands in for one of a library."""
     native, ready, leave = NativeThreads(), threading.Event(), threading.Event()

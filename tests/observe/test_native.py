@@ -91,3 +91,11 @@ def test_a_function_that_waits_and_then_computes_in_native_threads_still_waits()
     profile.native.drives = True
     record(profile, calls=64)
     assert profile.kind is Kind.WAITING
+
+
+def test_a_function_that_seems_to_let_native_threads_compute_is_looked_at_for_places_where_it_waits() -> None:
+    """Once it has said that it waits, somewhere else; there it says so no more."""
+    profile = blocked(drives=True)
+    profile.said_waiting(0)
+    record(profile, calls=32)
+    assert (profile.kind, profile.marks, profile.puzzling) == (Kind.SHORT, 0, True)

@@ -590,3 +590,19 @@ def test_the_switch_interval_is_set_before_threads_start(
     monkeypatch.setattr(stage.budget.shield, "step", lambda *_, **__: order.append("interval"))
     stage.step()
     assert order == ["interval", "threads"]
+
+
+def test_a_call_that_lets_the_loop_go_first_before_a_phase_keeps_its_permit(stage: Stage) -> None:
+    """It has the permit, and stands still until the loop is done."""
+    fn = stage.learn(Kind.WAITING)
+    stage.pool.profiles.of(fn).gated = True
+    call = stage.push(fn)
+    worker = stage.worker_of(call)
+    stage.step(10 * MS, times=2)
+    exchange_permit(worker, SHORT)
+    worker.phase = Phase(within=True)
+    stage.step(4 * MS, times=8)
+    assert (worker.permit, stage.pool.profiles.of(fn).misses) == (SHORT, 0)
+    worker.phase.within = False
+    stage.step(4 * MS, times=8)
+    assert worker.permit == NONE

@@ -151,3 +151,22 @@ def test_without_libraries_nothing_is_bounded() -> None:
     bounds = limits()
     assert not bounds.step(0, 8, cores=8)
     assert bounds.bound is None
+
+
+def test_control_of_a_library_that_goes_to_who_sets_its_threads_is_let_go() -> None:
+    class Controlled(Library):
+        held = False
+
+        def set_num_threads(self, num_threads: int) -> None:
+            super().set_num_threads(num_threads)
+            self.held = True
+
+        def clear_controlling_thread(self) -> None:
+            self.held = False
+
+    blas = Controlled(8)
+    bounds = limits(blas=blas)
+    bounds.step(0, 4, cores=8)
+    assert (blas.num_threads, blas.held) == (2, False)
+    bounds.restore()
+    assert (blas.num_threads, blas.held) == (8, False)

@@ -18,6 +18,7 @@ from hybridrt.pool import worker as worker_module
 from hybridrt.pool.limiters import Limiter, WatchedLimiter
 from hybridrt.pool.permits import LONG, NONE, SHORT, Permits
 from hybridrt.pool.rebalance import exchange_permit
+from hybridrt.pool.roster import all_threads
 from hybridrt.pool.scheduler import RESOLVERS_MAX, end_assignment_locked
 from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.pool.withdraw import abandon
@@ -26,7 +27,7 @@ from hybridrt.values import CallEvent, Kind
 
 from .conftest import Make, MakePool
 from .racing import known, open_pool, submit
-from .support import DEADLINE, MS, Stage, make_call, named
+from .support import DEADLINE, MS, Stage, make_call, named, until
 
 
 def lacks_memory(*_: Any, **__: Any) -> Any:
@@ -198,8 +199,10 @@ def test_a_thread_that_lacks_memory_at_once_leaves_its_call_to_another(
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     prepare = worker_module.children_are_no_daemons
     monkeypatch.setattr(worker_module, "children_are_no_daemons", once(lacks_memory, prepare))
-    call = submit(make_private(), named("call"))
+    pool = make_private()
+    call = submit(pool, named("call"))
     assert call.result(DEADLINE) == ()
+    until(lambda: sum(thread.is_alive() for thread in all_threads(pool)) <= 1, "the first has ended")
 
 
 def test_a_permit_is_given_back_at_the_second_try_where_memory_was_lacking(

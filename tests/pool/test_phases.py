@@ -568,4 +568,7 @@ def test_a_wait_for_a_module_that_another_thread_imports_is_no_site() -> None:
     import_system = sys.modules["_frozen_importlib"]
     assert is_never_site(import_system._ModuleLock.acquire.__globals__["__name__"])
     assert is_never_site("_frozen_importlib")
+    reads_files = sys.modules["_frozen_importlib_external"]
+    assert is_never_site(reads_files.FileLoader.get_data.__globals__["__name__"])
+    assert is_never_site("_frozen_importlib_external")
     assert not is_never_site("importlib.metadata")
