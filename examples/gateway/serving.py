@@ -141,6 +141,7 @@ async def serve(config: Config, listener: socket.socket, *, worker: int | None =
             if worker is not None:
                 loop.add_reader(sys.stdin, end_with_parent)
         place = f"[{host}]" if ":" in host else host
-        print(f"gateway: worker {number} listens on http://{place}:{port}", flush=True)
+        # The end of the line with it: another worker may print at the same moment.
+        print(f"gateway: worker {number} listens on http://{place}:{port}\n", end="", flush=True)
         await stop.wait()
         logger.info("worker %d drains", number)
