@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from hybridrt.control.window import Limits, Policy
 from hybridrt.governor.sizing import Sizing
+from hybridrt.pool.for_each import for_each
 from hybridrt.pool.roster import all_threads, stopping, when_empty
 from hybridrt.pool.scheduler import push
-from hybridrt.pool.shutdown import for_each, not_started, refuse_all
+from hybridrt.pool.shutdown import not_started, refuse_all
 from hybridrt.pool.state import Call, Pool, SharedBudget, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.worker import WorkerThread

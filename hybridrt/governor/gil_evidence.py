@@ -69,10 +69,9 @@ class GilEvidence:
         """
         if not (tick.gil and tick.slept):
             return
-        at_once: Iterable[Worker] = ()
-        if tick.prompt:
-            holders = [worker for each in self._holders if (worker := each()) is not None]
-            at_once = _computing_now(holders, now, _WATCHES_AT_ONCE)
+        asked = self._holders if tick.prompt else ()
+        holders = [worker for each in asked if (worker := each()) is not None]
+        at_once = _computing_now(holders, now, _WATCHES_AT_ONCE)
         busy = self._find_busy(pools, tick)
         if tick.prompt:
             surely = {

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from contextvars import Context
 from typing import Any
 
-from hybridrt.errors import NotPortableError, WorkerLostError
-from hybridrt.isolates.context import Variables, carry
+from hybridrt.errors import WorkerLostError
+from hybridrt.isolates.context import Variables
 from hybridrt.isolates.generators import finish, step
 from hybridrt.isolates.isolate import Isolate
 from hybridrt.isolates.isolate_pool import IsolatePool
-from hybridrt.isolates.packing import Packed, pack
+from hybridrt.isolates.packing import Packed
 from hybridrt.isolates.reference import Reference, refer
 from hybridrt.isolates.remote_invocation import RemoteInvocation
 from hybridrt.isolates.setup import Setup
@@ -80,13 +80,7 @@ class Holder(RemoteInvocation):
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
         what, *rest = args
-        carried = () if self._context is None else (self._context.run(carry, self._variables),)
-        try:
-            return pack((tuple(refer(what)), tuple(rest), {}, *carried))
-        except MemoryError as error:
-            raise self._lacks_memory() from error
-        except Exception as error:
-            raise NotPortableError(self._culprit(self._args, self._kwargs, error)) from error
+        return self._pack_call(refer(what), tuple(rest), {}, (self._args, self._kwargs))
 
     def _lease(self) -> Isolate:
         if self._held is not None and self._held[0] is not self.isolate_pool:

@@ -132,20 +132,27 @@ class RemoteInvocation:
         return self._outcome(message)
 
     def _pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Packed:
+        return self._pack_call(self._reference, args, kwargs, (args, kwargs))
+
+    def _pack_call(
+        self,
+        reference: Reference,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        given: tuple[tuple[Any, ...], Mapping[str, Any]],
+    ) -> Packed:
+        """Pack what the isolate is to run; `given` are the user's arguments, one of which may not be fit."""
         carried = () if self._context is None else (self._context.run(carry, self._variables),)
         try:
-            return pack((tuple(self._reference), args, kwargs, *carried))
+            return pack((tuple(reference), args, kwargs, *carried))
         except MemoryError as error:
-            raise self._lacks_memory() from error
+            raise IsolateStartError(
+                errno.ENOMEM,
+                f"memory was lacking to carry the arguments of {self._reference}, so the call has not begun; "
+                "free some, or use where='thread'",
+            ) from error
         except Exception as error:
-            raise NotPortableError(self._culprit(args, kwargs, error)) from error
-
-    def _lacks_memory(self) -> IsolateStartError:
-        return IsolateStartError(
-            errno.ENOMEM,
-            f"memory was lacking to carry the arguments of {self._reference}, so the call has not begun; "
-            "free some, or use where='thread'",
-        )
+            raise NotPortableError(self._culprit(*given, error)) from error
 
     def _culprit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> str:
         """Say which argument or context variable cannot be packed."""

@@ -19,6 +19,7 @@ _VARIABLES = {"openblas": "OPENBLAS_NUM_THREADS", "mkl": "MKL_NUM_THREADS", "bli
 
 
 _LEAST = [3, 7]
+"""Version of threadpoolctl that may be asked; see `_threadpoolctl`."""
 _PACKAGES = frozenset({"faiss", "numpy", "scipy", "sklearn", "torch"})
 """Packages that load a BLAS, or are built on one that does."""
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures.thread import BrokenThreadPool
-from typing import TypeVar
 
 from hybridrt.errors import RuntimeClosedError
+from hybridrt.pool.for_each import for_each
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.roster import dismiss_idle, forget_worker, gone
 from hybridrt.pool.scheduler import (
@@ -29,7 +29,6 @@ __all__ = [
     "break_down",
     "close",
     "closed_error",
-    "for_each",
     "helped_lost",
     "not_started",
     "queue_again_locked",
@@ -38,7 +37,6 @@ __all__ = [
     "worker_left",
 ]
 
-T = TypeVar("T")
 Refusal = Callable[[], BaseException]
 
 
@@ -76,22 +74,6 @@ def refuse_all(calls: Iterable[Call], make_error: Callable[[], BaseException]) -
             call.refuse(error)
 
     for_each(calls, refuse)
-
-
-def for_each(items: Iterable[T], act: Callable[[T], object]) -> None:
-    """Do something for each item, whatever it has raised for the one before; raise the first error then."""
-    first: BaseException | None = None
-    for item in items:
-        try:
-            act(item)
-        except BaseException as error:
-            if first is None:
-                first = error
-    if first is not None:
-        try:
-            raise first
-        finally:
-            del first
 
 
 def _stop(pool: Pool, refusal: Refusal, *, drop_queued: bool, drop_given: bool) -> list[Call]:

@@ -405,8 +405,6 @@ class Pool:
         self.profiles = Profiles(without_convoy=without_convoy)
         self.placed: dict[str, tuple[Profile, Placed]] = {}
         """Functions whose calls are placed, by name; for the statistics."""
-        self.batched: dict[str, Batching] = {}
-        """What batches of functions were like, by name; for the statistics."""
         self.delay_shares = DelayShares()
         """Which functions make the loop late that the pool works for."""
         self.tally = Tally()
@@ -445,6 +443,8 @@ class Pool:
         self.busy = self.resolving = self.waiting = 0
         self.abandoned = 0
         """Busy workers whose caller has left: they count against `max_workers` alone."""
+        self.batched: dict[str, Batching] = {}
+        """What batches of functions were like, by name; for the statistics. Each has a lock of its own."""
 
     def is_active(self) -> bool:
         """Return True if a call is queued or runs."""

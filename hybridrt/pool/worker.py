@@ -32,6 +32,7 @@ from hybridrt.measure.frames import top_frames
 from hybridrt.measure.gil import blocks
 from hybridrt.measure.threads import ThreadProbe
 from hybridrt.observe.functions import BATCH_NS, CPU_LOOK_NS
+from hybridrt.pool.for_each import for_each
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.nested import claim_for_help
 from hybridrt.pool.permits import NONE
@@ -47,7 +48,7 @@ from hybridrt.pool.scheduler import (
     finish_batch,
     finish_helped,
 )
-from hybridrt.pool.shutdown import break_down, for_each, helped_lost, worker_left
+from hybridrt.pool.shutdown import break_down, helped_lost, worker_left
 from hybridrt.pool.state import DONE, IN_ISOLATE, IN_ISOLATE_BEARER, RUNNING, Call, Pool, Worker
 from hybridrt.pool.thread import make_thread
 

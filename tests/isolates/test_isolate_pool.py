@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,17 @@ def lease(lending: IsolatePool) -> Recorded:
     isolate = lending.lease()
     assert isinstance(isolate, Recorded)
     return isolate
+
+
+def test_an_isolate_that_is_not_fit_is_asked_to_leave_before_its_end_is_waited_for(
+    lending: IsolatePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where memory is short a sub-interpreter is not killed."""
+    isolate, done = lease(lending), list[str]()
+    for name in ("kill", "ask_to_leave", "close"):
+        monkeypatch.setattr(isolate, name, partial(done.append, name))
+    lending.discard(isolate)
+    assert done == ["kill", "ask_to_leave", "close"]
 
 
 def test_the_isolate_used_last_is_lent_first(lending: IsolatePool) -> None:

@@ -8,9 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from hybridrt import Runtime
 
-__all__ = ["DEADLINE", "Gate", "Timers", "eventually", "hold", "queued", "sole_worker", "turns"]
+__all__ = [
+    "DEADLINE",
+    "Gate",
+    "Timers",
+    "cancel_inside",
+    "eventually",
+    "hold",
+    "queued",
+    "sole_worker",
+    "turns",
+]
 
 DEADLINE = 30.0
 """Seconds after which a test gives up on something that has to happen; never awaited when it passes."""
@@ -74,6 +86,16 @@ async def turns(count: int = 10) -> None:
     """Let the loop turn: whatever was ready at the call has run at the return."""
     for _ in range(count):
         await asyncio.sleep(0)
+
+
+async def cancel_inside(task: asyncio.Task[Any], gate: Gate) -> None:
+    """Cancel a task whose call waits at the gate, let that go, and see the task end as cancelled."""
+    await gate.entered()
+    task.cancel()
+    await turns()
+    gate.release()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def eventually(condition: Callable[[], bool]) -> None:

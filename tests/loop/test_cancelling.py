@@ -11,7 +11,7 @@ import pytest
 
 from hybridrt import Runtime, check_cancelled, install, offload, run
 
-from .support import DEADLINE, Gate, eventually, hold, queued, sole_worker, turns
+from .support import DEADLINE, Gate, cancel_inside, eventually, hold, queued, sole_worker, turns
 
 ABANDONED_OR_NOT = pytest.mark.parametrize("abandon", [False, True], ids=["awaited", "abandoned"])
 
@@ -467,12 +467,7 @@ async def test_a_log_filter_that_raises_keeps_no_cancelled_call_from_its_end() -
     try:
         async with Runtime(), Gate() as gate:
             task = asyncio.ensure_future(offload(fail)())
-            await gate.entered()
-            task.cancel()
-            await turns()
-            gate.release()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+            await cancel_inside(task, gate)
     finally:
         logging.getLogger("hybridrt").removeFilter(refuse)
     assert [type(error) for error in told] == [LookupError]

@@ -197,16 +197,21 @@ async def test_held_calls_take_the_verdict_while_the_first_ones_still_run() -> N
         assert await asyncio.gather(*calls) == list(range(8))
 
 
+def noting(gate: Gate) -> tuple[Any, list[int]]:
+    """Return a pure function that notes what it is called with and waits at the gate, and its notes."""
+    ran: list[int] = []
+
+    def note(number: int) -> None:
+        ran.append(number)
+        gate(number)
+
+    return offload(note, pure=True), ran
+
+
 @pytest.mark.usefixtures("blind_governor", "impatient")
 async def test_a_held_call_that_is_cancelled_never_runs() -> None:
-    ran: list[int] = []
     async with Runtime(), Gate() as gate:
-
-        @offload(pure=True)
-        def note(number: int) -> None:
-            ran.append(number)
-            gate(number)
-
+        note, ran = noting(gate)
         calls = [asyncio.ensure_future(note(number)) for number in range(4)]
         await gate.entered()
         calls[3].cancel()
@@ -300,14 +305,8 @@ async def test_any_number_of_held_calls_of_a_closed_loop_give_their_places_on() 
 
 @pytest.mark.usefixtures("blind_governor", "impatient")
 async def test_a_deadline_ends_calls_that_are_held() -> None:
-    ran: list[int] = []
     async with Runtime(), Gate() as gate:
-
-        @offload(pure=True)
-        def note(number: int) -> None:
-            ran.append(number)
-            gate(number)
-
+        note, ran = noting(gate)
         calls = [asyncio.ensure_future(note(number)) for number in range(2)]
         await gate.entered()
         async with hybridrt.deadline(3600.0) as scope:

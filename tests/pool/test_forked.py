@@ -15,6 +15,9 @@ from textwrap import dedent
 import pytest
 
 import hybridrt
+from hybridrt.batches.figures import BatchFigures
+
+from .support import Stage
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform cannot fork"),
@@ -281,3 +284,10 @@ def test_a_call_in_the_child_of_its_worker_holds_nothing() -> None:
         """
     )
     assert out == "0\n"
+
+
+def test_a_forked_child_counts_batches_anew(stage: Stage) -> None:
+    """Whoever holds the lock of the figures is not there."""
+    stage.pool.batched["m:fn"] = BatchFigures()
+    stage.pool.start_clean()
+    assert stage.pool.batched == {}

@@ -21,7 +21,7 @@ from hybridrt import OffloadedGenerator, OffloadTimeoutError, Runtime, check_can
 from hybridrt.deadline import current_scope
 from hybridrt.testing import InlineRuntime
 
-from ..loop.support import Gate, Timers, eventually, hold, queued, sole_worker, turns
+from ..loop.support import Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
 from .support import cancel_at_random_points, listed, nothing_runs
 
 
@@ -305,12 +305,7 @@ async def test_a_generator_may_stop_itself_when_nobody_waits() -> None:
             yield 1
 
         task = asyncio.ensure_future(listed(asks()))
-        await gate.entered()
-        task.cancel()
-        await turns()
-        gate.release()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel_inside(task, gate)
 
 
 async def test_a_queued_step_is_withdrawn() -> None:

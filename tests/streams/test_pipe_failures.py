@@ -15,7 +15,7 @@ import pytest
 from hybridrt import OffloadTimeoutError, Runtime, offload, pipe, stage
 
 from ..isolates import far
-from ..loop.support import Gate, Timers, eventually, turns
+from ..loop.support import Gate, Timers, cancel_inside, eventually, turns
 from .support import as_kind, listed
 
 kinds = pytest.mark.parametrize(
@@ -238,12 +238,7 @@ async def test_a_cancelled_pipe_begins_no_further_item_of_a_chunk_that_yields_no
     async with Runtime(), Gate() as gate:
         results = pipe(range(2000), stage(fruitless, concurrency=1), ordered=ordered)
         task = asyncio.ensure_future(listed(results))
-        await gate.entered()
-        task.cancel()
-        await turns()
-        gate.release()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        await cancel_inside(task, gate)
     assert begun == [*range(51)]
 
 
