@@ -107,8 +107,13 @@ def _functions(
     batched: dict[str, Batching],
     delay_shares: dict[str, float],
 ) -> list[FunctionStatistics]:
-    """Return a row for each function, those that only ran on the loop included, with where its calls run."""
-    rows = {row.name: row for row in map(summary_of, copies)}
+    """Return a row for each function, those that only ran on the loop included, with where its calls run.
+
+    Functions of the same name have a row each; what is kept by the name is in the one with the most calls.
+    """
+    ordered = sorted(map(summary_of, copies), key=lambda row: row.calls)
+    rows = {row.name: row for row in ordered}
+    others = [row for row in ordered if rows[row.name] is not row]
     for copied, one in placed:
         row = summary_of(copied)
         rows[row.name] = replace(rows.get(row.name, row), placement=one.statistics())
@@ -116,7 +121,7 @@ def _functions(
         rows[name] = replace(rows[name], batches=batched[name].statistics())
     for name in rows.keys() & delay_shares.keys():
         rows[name] = replace(rows[name], delay_share=delay_shares[name])
-    return list(rows.values())
+    return [*rows.values(), *others]
 
 
 _Run = tuple[str, int, int | None, bool, str]

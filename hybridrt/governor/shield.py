@@ -236,10 +236,6 @@ class Shield:
             if not self._may_govern():
                 self._give_back()
             first = self.goes_first()
-            if first:
-                self._slices.shorten(watch.native_id)
-            else:
-                self._slices.restore_all()
         if first:
             self._lower_others()
 
@@ -258,9 +254,7 @@ class Shield:
         with without_convoy(self._budget.lock):
             self._watches.discard(watch)
             self._loop_first.leave_locked(watch)
-            left = self._heed_locked()
-            if all(other.native_id != watch.native_id for other in left):
-                self._slices.restore(watch.native_id)
+            self._heed_locked()
 
     def _heed_locked(self) -> tuple[Watch, ...]:
         """Work out what all loops together ask for; return their watches."""
@@ -268,6 +262,7 @@ class Shield:
         self._loop_first.forget_lost_locked()
         self._target = min((watch.target for watch in watches), default=LOOP_DELAY_TARGET)
         self._allowed = all(watch.shield for watch in watches)
+        self._slices.keep({watch.native_id for watch in watches} if self.goes_first() else set())
         if self._permanent is not None:
             self._permanent.use(wanted=self.goes_first())
         return watches

@@ -54,17 +54,26 @@ class WaitSite:
         after_ns: CPU time of what follows a return, until the next wait or the end of the call: about the
             longest of late.
         doubtful: Native threads computed when it was learned, and the call may wait for them.
+        enabled_again: See `may_be_disabled`.
     """
 
-    __slots__ = ("after_ns", "code", "credit_ns", "doubtful", "offset", "quick", "wait_ns", "waits")
+    __slots__ = (
+        "after_ns", "code", "credit_ns", "doubtful", "enabled_again", "offset", "quick", "wait_ns", "waits",
+    )  # fmt: skip
 
     def __init__(self, code: CodeType, offset: int, *, doubtful: bool = False) -> None:
         self.doubtful = doubtful
+        self.enabled_again = False
         self.code = code
         self.offset = offset
         self.credit_ns = FIRST_CREDIT_NS
         self.waits = self.wait_ns = self.quick = 0
         self.after_ns = AFTER_FIRST_NS
+
+    @property
+    def may_be_disabled(self) -> bool:
+        """Whether no return was seen, and it has not been enabled a second time."""
+        return not (self.waits or self.quick or self.enabled_again)
 
     def returned(self, wall_ns: int, cpu_ns: int) -> bool:
         """Take in a return; tell whether the site is still worth it."""

@@ -113,13 +113,20 @@ class SiteEvents:
     ) -> bool:
         """Know a site from now on; return True if it is a new one. By the governor.
 
+        A call that was about to answer DISABLE there when the site was learned has disabled it since: so one
+        that was never seen is enabled again, once.
+
         Args:
             code: The function.
             offset: Of the instruction.
             doubtful: Native threads computed meanwhile, for which the call may wait.
             profile: The function whose call was seen to wait there, for `site_profiler`.
         """
-        if self._sites.find(code, offset) is not None:
+        known = self._sites.find(code, offset)
+        if known is not None:
+            if known.may_be_disabled:
+                with self._lock:
+                    self._enable_again(known)
             return False
         with self._lock:
             if self._tool is None and not self._take_tool():
@@ -145,6 +152,11 @@ class SiteEvents:
             return True
         self.reason = PhaseReason.NO_TOOL_ID
         return False
+
+    def _enable_again(self, site: WaitSite) -> None:
+        site.enabled_again = True
+        if self._tool is not None and self._sites.find(site.code, site.offset) is site:
+            self._watch(site.code)
 
     def _watch(self, code: CodeType) -> None:
         """Have the events of a function; sites that were disabled there come once more."""

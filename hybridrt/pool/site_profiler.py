@@ -58,9 +58,10 @@ class SiteProfiler(SiteEvents):
         """Know a site from now on, and that calls of a function come there; see `SiteEvents.add`."""
         if dis.opname[code.co_code[offset]] == "PRECALL":
             offset += _CALL_AFTER_PRECALL
-        if profile is not None and profile.sited is None:
-            profile.sited = WaitsPerCall()
-        return super().add(code, offset, doubtful=doubtful)
+        new = super().add(code, offset, doubtful=doubtful)
+        if profile is not None and (profile.sited is None or (new and not profile.sited.worth_it)):
+            profile.sited = WaitsPerCall()  # calls that have come to no site so far may come to this one
+        return new
 
     def follow(self, worker: Worker, call: Call) -> Follower | None:
         """Set a profile function for a call that starts now, in its thread, if that is worth it.

@@ -39,22 +39,17 @@ class ShortSlices:
     def __init__(self) -> None:
         self._before: dict[int, int] = {}
 
-    def shorten(self, native_id: int) -> None:
-        """Have a thread wake at once; one whose slice is as short already stays as it is."""
-        before = slice_of(native_id)
-        if before is not None and before > LEAST_NS and _set(native_id, LEAST_NS):
-            self._before[native_id] = before
+    def keep(self, native_ids: set[int]) -> None:
+        """Have these threads wake at once, and give all others back what they had.
 
-    def restore(self, native_id: int) -> None:
-        """Give a thread back what it had."""
-        before = self._before.pop(native_id, None)
-        if before is not None:
-            _set(native_id, before)
-
-    def restore_all(self) -> None:
-        """Give all of them back what they had."""
-        for native_id in tuple(self._before):
-            self.restore(native_id)
+        One whose slice is as short already stays as it is.
+        """
+        for native_id in self._before.keys() - native_ids:
+            _set(native_id, self._before.pop(native_id))
+        for native_id in native_ids - self._before.keys():
+            before = slice_of(native_id)
+            if before is not None and before > LEAST_NS and _set(native_id, LEAST_NS):
+                self._before[native_id] = before
 
     def start_clean(self) -> None:
         """Forget all threads, in a forked child; its own has the slice of the one that forked."""

@@ -492,6 +492,24 @@ def test_other_threads_at_a_known_site_are_left_alone(monitored: Pool) -> None:
 
 
 @needs_monitoring
+def test_a_site_that_a_call_disabled_just_as_it_was_learned_is_seen_all_the_same(monitored: Pool) -> None:
+    def waits_there(gate: threading.Lock) -> None:
+        gate.acquire()
+
+    gate, sites = threading.Lock(), monitored.budget.phases
+    code, offset = waits_there.__code__, site_of(waits_there)
+    sites.add(code, offset + 2)  # so that the function is watched
+    submit(monitored, waits_there, gate).result(DEADLINE)  # answers DISABLE
+    gate.release()
+    sites._sites.learn(code, offset)  # as if between its question and its answer
+    site = sites._sites.find(code, offset)
+    assert site is not None
+    assert not sites.add(code, offset)
+    submit(monitored, waits_there, gate).result(DEADLINE)
+    assert site.quick == 1
+
+
+@needs_monitoring
 def test_without_a_free_tool_id_no_site_is_learned_and_the_statistics_say_so() -> None:
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     taken = [tool for tool in range(6) if monitoring.get_tool(tool) is None]

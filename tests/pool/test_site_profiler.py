@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from hybridrt.executor.budget import GovernedBudget
+from hybridrt.observe.functions import Profile
 from hybridrt.observe.wait_sites import MISSES_MAX, WHOLE_EVERY, WHOLE_FIRST, WaitsPerCall
 from hybridrt.pool.site_profiler import EVENTS_MAX, SiteProfiler
 from hybridrt.pool.state import Pool
@@ -196,6 +197,23 @@ def test_a_function_whose_calls_never_come_to_a_site_is_left_alone() -> None:
         assert sited.worth_it
         sited.ended(0, sited.starts())
     assert not sited.worth_it
+
+
+def test_a_function_that_was_left_alone_is_looked_at_again_for_a_new_site() -> None:
+    def waits_elsewhere(gate: Any) -> None:
+        gate.acquire()
+
+    sites, profile = SiteProfiler(), Profile("key", "name")
+    sites.add(wait_at.__code__, sites_of(wait_at)[0], profile=profile)
+    sited = profile.sited
+    assert sited is not None
+    for _ in range(MISSES_MAX):
+        sited.ended(0, sited.starts())
+    sites.add(wait_at.__code__, sites_of(wait_at)[0], profile=profile)
+    assert profile.sited is sited
+    sites.add(waits_elsewhere.__code__, sites_of(waits_elsewhere)[0], profile=profile)
+    assert profile.sited is not None
+    assert profile.sited.worth_it
 
 
 def test_the_usual_waits_are_those_of_calls_that_are_seen_whole() -> None:

@@ -186,6 +186,17 @@ def test_everything_can_be_written_as_json(make: Make, meeting: Meeting) -> None
     future.result(DEADLINE)
 
 
+def test_functions_of_one_name_have_a_row_each(make: Make) -> None:
+    executor = make()
+    double, square = (lambda number: 2 * number), (lambda number: number**2)
+    for _ in range(3):
+        executor.submit(square, 3).result(DEADLINE)
+    executor.submit(double, 3).result(DEADLINE)
+    rows = settled(executor).functions
+    assert [row.calls for row in sorted(rows, key=lambda row: row.calls)] == [1, 3]
+    assert len({row.name for row in rows}) == 1
+
+
 def test_the_values_cannot_be_changed(make: Make) -> None:
     statistics = make().statistics()
     with pytest.raises(FrozenInstanceError):

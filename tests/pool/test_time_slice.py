@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -24,7 +25,7 @@ USUAL = slice_of(threading.get_native_id())
 def can_have_one() -> bool:
     """Return True if a thread gets the slice that it asks for."""
     number = threading.get_native_id()
-    ShortSlices().shorten(number)
+    ShortSlices().keep({number})
     return slice_of(number) == LEAST_NS
 
 
@@ -110,17 +111,40 @@ def test_a_user_who_forbids_it_later_has_it_back() -> None:
     assert here() == USUAL
 
 
+def test_it_is_short_again_when_the_one_who_forbade_it_has_left() -> None:
+    play, forbids = Play(), watch(shield=False)
+    first = watch()
+    play.shield.join(first)
+    play.shield.join(forbids)
+    play.shield.leave(forbids)
+    assert here() == LEAST_NS
+    play.shield.leave(first)
+    assert here() == USUAL
+
+
+def test_a_loop_that_is_lost_without_a_close_gives_it_back() -> None:
+    play = Play()
+    lost, first = [watch()], watch()
+    first.native_id = -1  # another thread's
+    play.shield.join(first)
+    play.shield.join(lost[0])
+    lost.clear()
+    gc.collect()
+    play.shield.rest()
+    assert here() == USUAL
+
+
 def test_a_slice_that_the_user_has_set_comes_back() -> None:
     slices = ShortSlices()
     with ThreadPoolExecutor(1) as pool:
         number = pool.submit(threading.get_native_id).result()
         assert time_slice._set(number, 700_000)
-        slices.shorten(number)
-        slices.shorten(number)
+        slices.keep({number})
+        slices.keep({number})
         assert slice_of(number) == LEAST_NS
-        slices.restore(number)
+        slices.keep(set())
         assert slice_of(number) == 700_000
-        slices.restore(number)
+        slices.keep(set())
         take_usual(number)
         assert slice_of(number) == 700_000
 
@@ -130,8 +154,8 @@ def test_one_that_is_as_short_already_stays_so() -> None:
     with ThreadPoolExecutor(1) as pool:
         number = pool.submit(threading.get_native_id).result()
         assert time_slice._set(number, LEAST_NS)
-        slices.shorten(number)
-        slices.restore_all()
+        slices.keep({number})
+        slices.keep(set())
         assert slice_of(number) == LEAST_NS
 
 
@@ -170,7 +194,7 @@ def test_a_thread_that_the_user_schedules_otherwise_is_left_alone() -> None:
     def batch() -> tuple[int | None, int]:
         os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         number = threading.get_native_id()
-        ShortSlices().shorten(number)
+        ShortSlices().keep({number})
         return slice_of(number), os.sched_getscheduler(0)
 
     with ThreadPoolExecutor(1) as pool:
