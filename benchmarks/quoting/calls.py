@@ -90,7 +90,7 @@ def _dispatch(reports: Reports) -> str:
     note = f"""
         Microseconds per call, {machine(report)}; the ratio to the standard library's pool is formed run by
         run. 256 tasks stand and call; *one* calls and waits, again and again:"""
-    added = (one["median"] for one in reports("measuring-py3.11")["difference"]["wall_us"].values())
+    added = (one["median"] for one in reports("measuring-py3.13")["difference"]["wall_us"].values())
     ways = _ways(report)
     free = (
         _ratio(report, "single", way, loop) for way in dispatch.OURS if way in ways for loop in dispatch.LOOPS

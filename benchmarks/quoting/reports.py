@@ -27,7 +27,7 @@ QUOTED = (
     "isolates-py3.14",
     "loads-py3.13",
     "lost_workers-py3.13",
-    "measuring-py3.11",
+    "measuring-py3.13",
     "mixed-py3.13",
     "phases-py3.13",
     "placement-py3.13",
