@@ -22,7 +22,7 @@ from agentkit.tools import TOOLS, open_shop
 
 import hybridrt
 from hybridrt import Agent
-from hybridrt.agents import Done, Event, ModelError, Text, ToolCall, ToolResult
+from hybridrt.agents import AgentTimeoutError, Done, Event, ModelError, Text, ToolCall, ToolResult
 
 HOME = Path(__file__).resolve().parent
 QUESTIONS = ("What about the chair?", "And the lamp?", "What do you know of the desk?", "How is the mirror?")
@@ -51,6 +51,7 @@ async def local_server() -> AsyncIterator[str]:
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(HOME)},
+        start_new_session=True,  # Ctrl-C ends it through its standard input
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -79,28 +80,34 @@ def show(question: str, event: Event) -> None:
             print(f"[{question}] {reason} after {turns} turns, {usage.total_tokens} tokens")
 
 
-async def main(options: argparse.Namespace) -> None:
-    """Ask all questions."""
+async def main(options: argparse.Namespace) -> int:
+    """Ask all questions; return 1 if one of them has no answer."""
     runtime = hybridrt.Runtime.current()
     async with local_server() as url, aiohttp.ClientSession() as session:
         open_shop(session, url)
         base_url = options.base_url or f"{url}/v1"
         async with Agent(base_url, options.model, TOOLS, instructions=INSTRUCTIONS, timeout=120.0) as agent:
 
-            async def ask(question: str) -> None:
-                async with aclosing(agent.stream(question)) as events:
-                    async for event in events:
-                        show(question, event)
+            async def ask(question: str) -> bool:
+                try:
+                    async with aclosing(agent.stream(question)) as events:
+                        async for event in events:
+                            show(question, event)
+                except (ModelError, AgentTimeoutError) as error:
+                    print(f"error: {error}; no answer to {question!r}", file=sys.stderr)
+                    return False
+                return True
 
-            await runtime.map(ask, options.questions, limit=options.concurrency)
+            answered = await runtime.map(ask, options.questions, limit=options.concurrency)
     delay = runtime.statistics().loop_delay
     if delay is not None:
         p99, most = delay.p99 * 1e3, delay.max * 1e3
         print(f"the loop was late by {p99:.1f} ms in the 99th percentile, {most:.1f} at most")
+    return 0 if all(answered) else 1
 
 
 if __name__ == "__main__":
     try:
-        hybridrt.run(main(parse(sys.argv[1:])))
-    except ModelError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(hybridrt.run(main(parse(sys.argv[1:]))))
+    except KeyboardInterrupt:
+        sys.exit("stopped")

@@ -83,8 +83,9 @@ class Index:
         )
         return self._base.execute(query, (terms, most)).fetchall()
 
+    @hybridrt.offload(lane="index")
     def close(self) -> None:
-        """Forget everything."""
+        """Forget everything, after an `add` that a deadline has left running."""
         self._base.close()
 
 
@@ -110,7 +111,7 @@ async def main(options: argparse.Namespace) -> int:
         print(f"{error}; give more --seconds, or another --folder", file=sys.stderr)
         return 1
     finally:
-        index.close()
+        await index.close()
     for path, line, name, text in found:
         print(f"{path}:{line} {name}\n    {' '.join(text.split())}")
     return 0 if found else 1
@@ -132,6 +133,10 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if not options.folder.is_dir():
         parser.error(f"--folder must be a folder, got {options.folder}")
+    if not options.question.replace('"', " ").split():
+        parser.error(f"expected words to look for, got {options.question!r}")
+    if not options.seconds >= 0.0:
+        parser.error(f"--seconds must be 0 or more, got {options.seconds}")
     return options
 
 

@@ -93,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
         message = f"expected the packages of the extra `rag`, got no {error.name}"
         print(f"error: {message}; run `uv run --extra rag examples/rag.py`", file=sys.stderr)
         return EXIT_FAILED
-    except RagError as error:
+    except (RagError, hybridrt.HybridrtError) as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_FAILED
     return 0

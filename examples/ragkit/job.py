@@ -12,7 +12,7 @@ import aiohttp
 import numpy as np
 
 from hybridrt import Agent
-from hybridrt.agents import Event, ModelError, Text, ToolCall
+from hybridrt.agents import AgentTimeoutError, Event, ModelError, Text, ToolCall
 
 from . import preparing, steps
 from .encoder import Encoder, Vectors, by_length
@@ -215,7 +215,7 @@ class Job:
                     events.append(event)
                     if alone:
                         self._show(event)
-        except ModelError as error:
+        except (ModelError, AgentTimeoutError) as error:
             raise EndpointError(f"{error}; choose one with --base-url and --llm-model") from error
         seconds = time.perf_counter() - started
         if not alone:

@@ -92,6 +92,7 @@ def _parser() -> argparse.ArgumentParser:
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # `compare` takes its own option out by name
     )
     parser.add_argument(
         "documents",

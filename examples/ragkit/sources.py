@@ -80,8 +80,11 @@ def _by_length() -> list[str]:
     return sorted(_KINDS, key=len, reverse=True)
 
 
-def _from_url(url: str) -> Source:
-    parts = urlsplit(url)
+def _from_url(url: str) -> Source | Skipped:
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        return Skipped(url, f"no URL: {error}")
     name = parts.path.rstrip("/").rsplit("/", 1)[-1] or parts.netloc
     return Source(name=name, location=url, kind=kind_of_name(name), place=url)
 

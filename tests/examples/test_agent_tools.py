@@ -44,3 +44,11 @@ def test_a_model_that_is_not_there_is_said_in_one_sentence() -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: expected local at http://127.0.0.1:9/v1/ to answer, got")
     assert "Traceback" not in done.stderr
+
+
+def test_every_question_that_has_no_answer_is_named() -> None:
+    done = run("--base-url", "http://127.0.0.1:9/v1", "Why?", "When?")
+    assert done.returncode == 1
+    assert "no answer to 'Why?'" in done.stderr
+    assert "no answer to 'When?'" in done.stderr
+    assert "Traceback" not in done.stderr

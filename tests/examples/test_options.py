@@ -38,6 +38,7 @@ def test_the_endpoint_comes_from_the_environment_unless_named(monkeypatch: pytes
         (["-q", "  "], "expected a question after --question, got nothing"),
         (["--limit", "0"], "expected a whole number above 0, got '0'"),
         (["--limit", "-3"], "got '-3'"),
+        (["--comp"], "unrecognized arguments: --comp"),
         (["--compare", "-i"], "expected --compare or --interactive, got both"),
         (["--json", str(Path("no", "such", "folder", "x.json"))], "expected --json in a folder that exists"),
     ],

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import pipeline
 import pytest
+
+import hybridrt
 
 from .conftest import EXAMPLES
 
@@ -48,6 +53,47 @@ def test_it_finds_the_passage_and_skips_a_broken_file(folder: Path) -> None:
 def test_it_ends_at_its_deadline_and_says_what_to_do(folder: Path) -> None:
     done = run("--folder", folder, "--seconds", "0", "connection", code=1)
     assert "the deadline of 0.0 s is over; give more --seconds" in done.stderr
+
+
+class SlowBase:
+    """Stands in for the database, in the middle of a write until the gate opens."""
+
+    def __init__(self) -> None:
+        self.writes, self.gate = threading.Event(), threading.Event()
+        self.done: list[str] = []
+
+    def executemany(self, *_: object) -> None:
+        self.writes.set()
+        self.gate.wait(20.0)
+        self.done.append("written")
+
+    def close(self) -> None:
+        self.done.append("closed")
+
+
+async def test_the_index_is_closed_after_a_write_that_was_abandoned() -> None:
+    index, base = pipeline.Index(), SlowBase()
+    index.close.sync()
+    index._base = base  # type: ignore[assignment]
+    async with hybridrt.Runtime():
+        adding = asyncio.ensure_future(index.add(pipeline.Passage("path", 1, "name", "text")))
+        await asyncio.to_thread(base.writes.wait, 20.0)
+        adding.cancel()
+        closing = asyncio.ensure_future(index.close())
+        await asyncio.sleep(0.05)
+        assert base.done == []
+        base.gate.set()
+        await closing
+    assert base.done == ["written", "closed"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(('"',), "expected words to look for"), (("--seconds", "-1", "x"), "--seconds must be 0 or more")],
+)
+def test_what_cannot_be_looked_for_is_refused(arguments: tuple[str, ...], said: str) -> None:
+    assert said in run(*arguments, code=2).stderr
 
 
 @pytest.mark.slow

@@ -71,6 +71,12 @@ def test_a_url_is_named_after_the_last_part_of_its_path() -> None:
     ]
 
 
+def test_what_only_looks_like_a_url_is_named_as_skipped() -> None:
+    (entry,) = found("http://[x")
+    assert isinstance(entry, Skipped)
+    assert entry.reason.startswith("no URL: ")
+
+
 def read(path: Path) -> bytes:
     source = Source(name=path.name, location=str(path), kind="text", place=path)
     return sources.read_file(source).body
