@@ -40,7 +40,9 @@ async def warm(
     await fn.run_on(loop_binding, args, dict(kwargs))
     if router is None or router.forced in ("inline", "thread"):
         return
-    size_class = router.size_class(measure(fn._head + args, kwargs) if router.forced is None else None)
+    batched = fn._options.batch is not None
+    placed = (*fn._head, [*args]) if batched else fn._head + args
+    size_class = router.size_class(measure(placed, kwargs) if router.forced is None else None)
     while calls < _CALLS_MAX and size_class.choice.reason in _UNSETTLED:
         at_once = await _ready(loop_binding, router, size_class, fn._options)
         await _call_at_once(loop_binding, fn, args, kwargs, at_once)
@@ -61,6 +63,8 @@ async def _ready(loop_binding: LoopBinding, router: Router, size_class: SizeClas
         isolated_call.warm_up(loop_binding, router, options.isolation)
     while router.warming:  # noqa: ASYNC110  # what is awaited happens in other threads
         await asyncio.sleep(LOOK)
+    if options.batch is not None:
+        return 1  # several would be one batch, of another size
     at_once = isolated_call.calls_at_once(loop_binding, router.fn, options.isolation)
     return at_once if options.limit is None else min(at_once, options.limit)
 

@@ -79,6 +79,25 @@ async def test_no_more_calls_run_at_once_than_the_function_allows(
     assert size(fn).where == "isolate"
 
 
+async def test_a_short_batched_function_is_called_until_it_runs_on_the_loop(
+    runtime: Runtime, clock: ManualClock
+) -> None:
+    work = Work(clock, cpu=5 * US)
+    await runtime.warm(pure(work, batch=8), "abc")
+    assert len(work.threads) == ENOUGH
+
+
+async def test_a_batched_function_that_holds_the_gil_is_called_with_one_item_at_a_time(
+    runtime: Runtime, clock: ManualClock, isolates: Isolates
+) -> None:
+    work = Work(clock, cpu=16 * MS)
+    show_holding(work)
+    fn = pure(work, batch=8)
+    await runtime.warm(fn, "abc")
+    assert [(each.where, each.size_max) for each in placement(fn).sizes] == [("isolate", 1)]
+    assert isolates.calls == TRIALS + 2
+
+
 async def test_a_function_without_a_choice_of_place_is_called_once(
     runtime: Runtime, clock: ManualClock
 ) -> None:
