@@ -90,7 +90,7 @@ def parse_value(text: str) -> Any:
     for parse in (json.loads, ast.literal_eval):
         try:
             return parse(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
     if text.startswith(_OPENING):
         raise UsageError(f"neither JSON nor a Python literal: {text}")

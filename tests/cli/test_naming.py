@@ -40,7 +40,7 @@ def test_what_is_no_literal_is_text(text: str) -> None:
     assert parse_value(text) == text
 
 
-@pytest.mark.parametrize("text", ["[1", "{'a': 1", "'open", "(1, nobody)"])
+@pytest.mark.parametrize("text", ["[1", "{'a': 1", "'open", "(1, nobody)", "{[1]: 2}", 20_000 * "["])
 def test_what_begins_like_a_literal_must_be_one(text: str) -> None:
     with pytest.raises(UsageError, match="neither JSON nor a Python literal"):
         parse_value(text)
