@@ -20,13 +20,6 @@ def fail(x: int = 0) -> None:
     raise LookupError("nothing was found")
 
 
-def fail_later() -> None:
-    """Raise from the third call on."""
-    calls.append(None)
-    if len(calls) > 2:
-        raise LookupError("no more")
-
-
 def interrupt_later() -> None:
     """Press Ctrl-C in the third call."""
     calls.append(None)

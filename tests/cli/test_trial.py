@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 import hybridrt
-from hybridrt import Trial, TrialRow, trial
+from hybridrt import NotPortableError, Trial, TrialRow, trial
 from hybridrt.placements import time_text
 from hybridrt.trial import measurement
+from hybridrt.trial.measurement import SECONDS, Plan, measure
 from hybridrt.trial.progress import ProgressLine
+from hybridrt.trial.values import CROWD
 from hybridrt.trial.watch import GilWatch
 from hybridrt.values import LoopDelay
 from tests.cli import functions
@@ -69,9 +71,29 @@ def test_what_the_first_call_raises_is_raised_and_nothing_more_is_tried() -> Non
     assert functions.calls == [3]
 
 
-def test_what_a_later_call_on_the_loop_raises_is_raised_too() -> None:
-    with pytest.raises(LookupError, match="no more"):
-        trial(functions.fail_later, calls=4)
+@pytest.mark.parametrize("kind", [LookupError, NotImplementedError, NotPortableError])
+def test_what_a_later_call_on_the_loop_raises_is_raised_too(kind: type[Exception]) -> None:
+    def fail_later() -> None:
+        functions.calls.append(None)
+        if len(functions.calls) > 2:
+            raise kind("no more")
+
+    with pytest.raises(kind, match="no more"):
+        trial(fail_later, calls=4)
+
+
+def test_a_slow_first_call_does_not_keep_the_other_isolates_from_starting_before_eight_at_once() -> None:
+    calls_before: dict[str, int] = {}
+
+    async def call() -> None:
+        functions.calls.append(None)
+
+    def say(stage: str) -> None:
+        calls_before[stage] = len(functions.calls)
+
+    row = asyncio.run(measure("isolate", call, Plan(calls=3, say=say), first=2 * SECONDS))
+    assert row.problem is None
+    assert calls_before[f"isolate: {CROWD} at once"] == 3 + CROWD
 
 
 def test_what_a_thread_cannot_run_is_told_in_its_row() -> None:
