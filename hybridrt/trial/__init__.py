@@ -59,7 +59,7 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
     Raises:
         RuntimeError: An event loop runs in this thread; from there, `await asyncio.to_thread(trial, fn)`. Or
             HYBRIDRT_WHERE in the environment leaves one place for all calls.
-        TypeError: `fn` is not a synchronous function.
+        TypeError: `fn` is not a synchronous function, or it is a generator function.
         Exception: What a call made inline raises; the first is made before everything else.
 
     Example:
@@ -79,6 +79,12 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
             f"trial compares places, and HYBRIDRT_WHERE={IN_PLACE!r} in the environment leaves one; unset it"
         )
     offloaded = (fn if isinstance(fn, Offloaded) else offload(fn)).options(**_PLAIN)
+    name = function_name(unwrap(fn))
+    if offloaded._yields:
+        raise TypeError(
+            f"trial needs a function that returns once, got the generator function {name}; "
+            "try one that returns the items in a list"
+        )
     plain = partial(offloaded.sync, *args, **kwargs)
     with ProgressLine() as progress:
         progress.say("first call")
@@ -86,7 +92,7 @@ def trial(fn: Callable[..., Any], /, *args: Any, calls: int | None = None, **kwa
         plain()
         first = time.perf_counter() - begun
         trying = _try(
-            function_name(unwrap(fn)),
+            name,
             _Inline(plain),
             _offloaded_call(offloaded, args, kwargs, where="thread", isolation="auto"),
             _offloaded_call(offloaded, args, kwargs, where="isolate", pure=True),

@@ -22,6 +22,10 @@ from hybridrt.values import LoopDelay
 from tests.cli import functions
 
 
+def count_up(end: int) -> Iterator[int]:
+    yield from range(end)
+
+
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Look at the idle loop for a moment only, and forget earlier calls."""
@@ -132,6 +136,12 @@ def test_a_wrong_number_of_calls_is_refused(calls: int, error: type[Exception]) 
 def test_what_is_no_function_is_refused(fn: Any) -> None:
     with pytest.raises(TypeError, match=f"needs a synchronous function, got {fn!r}"):
         trial(fn)
+
+
+@pytest.mark.parametrize("fn", [count_up, hybridrt.offload(count_up)], ids=["plain", "offloaded"])
+def test_a_generator_function_is_refused(fn: Any) -> None:
+    with pytest.raises(TypeError, match=r"returns once, got the generator function .*:count_up"):
+        trial(fn, 3)
 
 
 def test_a_coroutine_function_is_refused() -> None:
