@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from hybridrt.arguments import check_count
+from hybridrt.measure.host import gil_enabled
 from hybridrt.observe.function_name import function_name, unwrap
 from hybridrt.offload import Offloaded, offload
 from hybridrt.options import IN_PLACE
@@ -142,5 +143,5 @@ async def _try(name: str, inline: _Inline, thread: Call, isolate: Call, *, plan:
         await measure("isolate", isolate, plan),
     )
     cpu_share = inline.cpu_share()
-    verdict = judge(*rows, cpu_share=cpu_share)
+    verdict = judge(*rows, cpu_share=cpu_share, gil=gil_enabled())
     return Trial(function=name, cpu_share=cpu_share, idle=idle, rows=rows, verdict=verdict)

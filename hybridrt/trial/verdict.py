@@ -23,7 +23,9 @@ GAIN = 1.1
 PURE = "declare it pure=True"
 
 
-def judge(inline: TrialRow, thread: TrialRow, isolate: TrialRow, *, cpu_share: float) -> str:
+def judge(
+    inline: TrialRow, thread: TrialRow, isolate: TrialRow, *, cpu_share: float, gil: bool = True
+) -> str:
     """Return the verdict on a function.
 
     The questions are asked in order, and the first that is answered decides: is it shorter than a
@@ -35,6 +37,7 @@ def judge(inline: TrialRow, thread: TrialRow, isolate: TrialRow, *, cpu_share: f
         thread: In threads.
         isolate: In other interpreters or processes.
         cpu_share: CPU time by wall time of the calls made inline.
+        gil: This interpreter has a GIL.
     """
     assert inline.time is not None  # it has run: the placements are compared with it
     if thread.time is None:
@@ -48,6 +51,8 @@ def judge(inline: TrialRow, thread: TrialRow, isolate: TrialRow, *, cpu_share: f
         return _cooperates(thread, isolate)
     if cpu_share < WAITS:
         return _waits(inline.time, cpu_share, thread)
+    if gil and thread.gil_share is None:
+        return "Too few calls to tell what it does with the GIL: ask for more calls."
     return _releases(thread)
 
 

@@ -92,7 +92,15 @@ def test_a_call_that_leaves_the_gil_alone_waits_or_computes(cpu_share: float, be
 
 def test_without_a_gil_nothing_is_said_of_it() -> None:
     thread = row("thread", 20e-3, stall=0.05, gil=None, rate=300)
-    assert "no GIL is free" in judge(thread, thread, out(), cpu_share=1.0)
+    assert "no GIL is free" in judge(thread, thread, out(), cpu_share=1.0, gil=False)
+
+
+@pytest.mark.parametrize(
+    ("cpu_share", "begin"), [(0.02, "Waits for 98% of its 20 ms"), (0.95, "Too few calls to tell")]
+)
+def test_what_a_call_does_with_the_gil_is_not_told_without_looks_at_it(cpu_share: float, begin: str) -> None:
+    thread = row("thread", 20e-3, stall=0.05, gil=None, rate=300)
+    assert judge(thread, thread, out(), cpu_share=cpu_share).startswith(begin)
 
 
 def test_a_function_that_cannot_run_in_a_thread_is_told_why() -> None:
