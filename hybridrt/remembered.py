@@ -109,7 +109,7 @@ def load(path: str | None) -> Remembered:
     """Return what a file says; nothing, with a warning, if it does not fit."""
     if not path:
         return Remembered()
-    file = Path(path)
+    file = Path(path).absolute()  # the program may change its folder
     try:
         if file.stat().st_size > BYTES_MAX:
             raise ValueError(f"expected at most {BYTES_MAX} bytes, it has {file.stat().st_size}")

@@ -117,6 +117,17 @@ def test_a_file_of_another_python_is_ignored(kept: Remembered, caplog: pytest.Lo
     assert "cpython-27" in caplog.text
 
 
+def test_the_file_stays_where_it_was_when_the_program_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = load("profile.json")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    found.save()
+    assert (tmp_path / "profile.json").is_file()
+
+
 def test_a_function_whose_code_has_changed_is_learned_anew(
     kept: Remembered, caplog: pytest.LogCaptureFixture
 ) -> None:
