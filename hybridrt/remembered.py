@@ -116,7 +116,7 @@ def load(path: str | None) -> Remembered:
         return Remembered(file, _read(file))
     except FileNotFoundError:  # the first run writes it
         return Remembered(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         logger.warning("HYBRIDRT_PROFILE=%s is ignored and written anew: %s", path, error)
         return Remembered(file)
 

@@ -83,6 +83,7 @@ def test_the_first_run_finds_no_file_and_says_nothing(
         "{",
         "[]",
         "{}",
+        20_000 * "[",
         '{"functions": []}',
         '{"functions": {"m:fn": 1}}',
         '{"functions": {}, "format": 0}',
@@ -222,9 +223,15 @@ def test_a_function_of_few_calls_is_not_kept(kept: Remembered) -> None:
     assert kept.is_empty
 
 
-def test_a_profile_that_makes_no_sense_is_ignored(kept: Remembered, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "figures",
+    [{"kind": "unheard of", "gil": []}, {"kind": "short", "gil": [], "cpu_ns": float("inf"), "wait_ns": 0}],
+)
+def test_a_profile_that_makes_no_sense_is_ignored(
+    kept: Remembered, caplog: pytest.LogCaptureFixture, figures: dict[str, Any]
+) -> None:
     key, name, _ = identify(parse)
-    kept.add(name, key, "profile", {"kind": "unheard of", "gil": []})
+    kept.add(name, key, "profile", figures)
     assert _begin(Profile(key, name), reloaded(kept)).kind is Kind.UNKNOWN
     assert "is ignored" in caplog.text
 
@@ -258,7 +265,7 @@ def test_with_other_options_it_is_learned_anew(kept: Remembered) -> None:
     assert not after.is_decided(after.size_class(SIZE))
 
 
-@pytest.mark.parametrize("sizes", [[{}], [{"key": "x"}], 5])
+@pytest.mark.parametrize("sizes", [[{}], [{"key": "x"}], [{"key": float("inf")}], 5])
 def test_places_that_make_no_sense_are_ignored(
     kept: Remembered, caplog: pytest.LogCaptureFixture, sizes: Any
 ) -> None:

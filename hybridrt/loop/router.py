@@ -309,7 +309,7 @@ class Router:
         try:
             size_classes = [SizeClass.from_known(one) for one in record["sizes"][:_KEPT_MAX]]
             self._largest = int(record["largest"])
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             kept.warn(name, error)
             return
         self._size_classes.update((size_class.key, size_class) for size_class in size_classes)

@@ -135,7 +135,7 @@ class SizeClass(Figures):
         """Return what was kept; the other place is tried again as after a choice.
 
         Raises:
-            KeyError, TypeError, ValueError: It is no record of a size.
+            KeyError, TypeError, ValueError, OverflowError: It is no record of a size.
         """
         size_class = cls(int(record["key"]), Choice())
         size_class.restore(record)

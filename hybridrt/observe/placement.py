@@ -112,7 +112,7 @@ class Figures:
         """Begin with figures that were kept.
 
         Raises:
-            KeyError, TypeError, ValueError: It is no such record; nothing has changed.
+            KeyError, TypeError, ValueError, OverflowError: It is no such record; nothing has changed.
         """
         measured, carried = int(record["measured"]), int(record["carried"])
         kept = {name: [int(value) for value in record[name]] for name in self._values()}

@@ -104,6 +104,6 @@ def _begin(profile: Profile, kept: Remembered) -> Profile:
     if not kept.is_empty and (record := kept.of(profile.name, profile.key).get(_PART)) is not None:
         try:
             restore_profile(profile, record)
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             kept.warn(profile.name, error)
     return profile

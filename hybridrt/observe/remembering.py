@@ -28,7 +28,7 @@ def restore_profile(profile: Profile, record: Record) -> None:
     """Begin with what was known before; the first calls confirm it or not.
 
     Raises:
-        KeyError, TypeError, ValueError: It is no record of a profile; the profile is as it was.
+        KeyError, TypeError, ValueError, OverflowError: It is no record of a profile, which is as it was.
     """
     kind, counts = Kind(record["kind"]), [int(count) for count in record["gil"]]
     cpu_ns, wait_ns = int(record["cpu_ns"]), int(record["wait_ns"])
