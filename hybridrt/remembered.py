@@ -23,12 +23,12 @@ __all__ = ["Record", "Remembered", "fingerprint", "load", "remembered"]
 
 logger = logging.getLogger("hybridrt")
 
-FORMAT = 1
+FORMAT = 2
 """Changes with what the records mean."""
 FUNCTIONS_MAX = 512
 BYTES_MAX = 4 << 20
 Record = dict[str, Any]
-"""What is known about a function, as JSON has it: `code`, and what each part has put there."""
+"""What is known about a function, as JSON has it: what each part has put there."""
 
 
 class Remembered:
@@ -36,12 +36,13 @@ class Remembered:
 
     Args:
         path: The file; None where nothing is kept.
-        records: By the names of the functions.
+        records: By the names of the functions and their code.
     """
 
     def __init__(self, path: Path | None = None, records: Mapping[str, Record] | None = None) -> None:
         self.path = path
         self._records: dict[str, Record] = dict(records or {})
+        self._unasked = {each.rpartition("#")[0] for each in self._records}
         self._lock = threading.Lock()
 
     def of(self, name: str, key: object) -> Record:
@@ -51,14 +52,12 @@ class Remembered:
             name: `module:qualname`.
             key: Its code object, or what else its profile is found by.
         """
-        record = self._records.get(name)
-        if record is None:
-            return {}
-        if record.get("code") != fingerprint(key):
-            self._records.pop(name, None)
-            logger.warning("%s has changed since %s was written; it is learned anew", name, self.path)
-            return {}
-        return record
+        record = self._records.get(_id(name, key))
+        if name in self._unasked:
+            self._unasked.discard(name)
+            if record is None:
+                logger.warning("%s has other code than in %s; it is learned anew", name, self.path)
+        return record or {}
 
     @property
     def is_empty(self) -> bool:
@@ -75,12 +74,10 @@ class Remembered:
 
     def add(self, name: str, key: object, part: str, known: Record) -> None:
         """Keep what one part knows about a function, in the place of what it knew before."""
-        code = fingerprint(key)
+        met = _id(name, key)
         with self._lock:
-            record = self._records.pop(name, {})
-            if record.get("code") != code:
-                record = {"code": code}
-            self._records[name] = {**record, part: known}  # at the end: it was met last
+            record = self._records.pop(met, {})
+            self._records[met] = {**record, part: known}  # at the end: it was met last
             while len(self._records) > FUNCTIONS_MAX:
                 del self._records[next(iter(self._records))]
 
@@ -135,6 +132,11 @@ def _about() -> Record:
     """Return what must be the same in both runs."""
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     return {"format": FORMAT, "python": sys.implementation.cache_tag, "gil": gil, "cpus": os.cpu_count()}
+
+
+def _id(name: str, key: object) -> str:
+    """Return what a record is kept under: functions of one name are told apart by their code."""
+    return f"{name}#{fingerprint(key)}"
 
 
 def fingerprint(key: object) -> str:

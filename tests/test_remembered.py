@@ -50,7 +50,7 @@ def test_what_one_run_writes_the_next_one_reads(kept: Remembered) -> None:
     kept.add("m:fn", None, "profile", {"kind": "short"})
     kept.add("m:fn", None, "placement", {"sizes": []})
     found = reloaded(kept)
-    assert found.of("m:fn", None) == {"code": "", "profile": {"kind": "short"}, "placement": {"sizes": []}}
+    assert found.of("m:fn", None) == {"profile": {"kind": "short"}, "placement": {"sizes": []}}
     assert found.of("m:other", None) == {}
 
 
@@ -135,7 +135,45 @@ def test_a_function_whose_code_has_changed_is_learned_anew(
     kept.add("m:fn", code("def fn(x): return x + 1"), "profile", {"kind": "short"})
     found = reloaded(kept)
     assert found.of("m:fn", code("def fn(x): return x + 2")) == {}
-    assert "m:fn has changed" in caplog.text
+    assert "m:fn has other code" in caplog.text
+
+
+def test_functions_of_one_name_are_told_apart_by_their_code(
+    kept: Remembered, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = [code(f"def fn(x): return x + {number}") for number in range(3)]
+    for number in range(2):
+        kept.add("m:fn", codes[number], "profile", {"number": number})
+    found = reloaded(kept)
+    assert [found.of("m:fn", each).get("profile") for each in codes] == [{"number": 0}, {"number": 1}, None]
+    assert not caplog.records
+
+
+def test_a_function_whose_code_has_changed_is_told_once_and_takes_nothing_from_others_of_its_name(
+    kept: Remembered, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = code("def fn(x): return x + 1"), code("def fn(x): return x + 2")
+    kept.add("m:fn", old, "profile", {"kind": "short"})
+    found = reloaded(kept)
+    assert [found.of("m:fn", new), found.of("m:fn", new)] == [{}, {}]
+    assert len(caplog.records) == 1
+    assert found.of("m:fn", old) == {"profile": {"kind": "short"}}
+
+
+def test_a_function_may_be_asked_for_while_the_file_is_written(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("m:fn", "m:other"):
+        kept.add(name, None, "profile", {})
+    found = reloaded(kept)
+
+    def ask_meanwhile(document: Any, **_: Any) -> str:
+        return str([found.of("m:fn", code("def fn(): pass")) for _ in document["functions"]])
+
+    monkeypatch.setattr(module.json, "dumps", ask_meanwhile)
+    found.save()
+    assert kept.path is not None
+    assert kept.path.read_text(encoding="utf-8") == "[{}, {}]"
 
 
 def test_only_so_many_functions_are_kept_the_ones_met_last(kept: Remembered) -> None:
