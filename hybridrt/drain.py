@@ -139,7 +139,11 @@ async def keep(kept: Remembered, loop_binding: LoopBinding, *, last: bool) -> No
     if not last:
         return
     written = threading.Thread(target=kept.save, name="hybridrt-profile", daemon=True)
-    written.start()
+    try:
+        written.start()
+    except (RuntimeError, MemoryError) as error:  # the system has no more threads
+        logger.warning("HYBRIDRT_PROFILE could not be written: %s", error)
+        return
     while written.is_alive():  # noqa: ASYNC110  # it is over in milliseconds, and knows no loop
         await asyncio.sleep(BETWEEN_LOOKS)
 

@@ -7,11 +7,14 @@ import logging
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hybridrt import Runtime
 from hybridrt import remembered as module
 from hybridrt.loop.router import Router
 from hybridrt.observe.function_name import identify
@@ -198,6 +201,20 @@ def test_more_than_fits_is_not_written(
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Remembered(tmp_path / "no" / "such" / "folder").save()
     assert "could not be written" in caplog.text
+
+
+async def test_a_close_for_which_no_thread_can_be_started_writes_nothing_and_is_a_warning(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unstartable(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("hybridrt.runtime.remembered", kept)
+    monkeypatch.setattr("hybridrt.drain.threading", SimpleNamespace(Thread=Unstartable))
+    async with Runtime():
+        pass
+    assert "could not be written: can't start new thread" in caplog.text
 
 
 def test_writing_leaves_no_other_file_behind(kept: Remembered) -> None:
