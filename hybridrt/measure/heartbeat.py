@@ -79,7 +79,10 @@ class Heartbeat:
         """Go over to the short period at once; called when work arrives at an idle loop."""
         if self._timer is not None and self._current > self._steady_period:
             self._timer.cancel()
-            self._arm()
+            if self.overdue(time.perf_counter()) > 0.0:  # a stall ends just now
+                self._beat()
+            else:
+                self._arm()
         elif self._stopped:
             self._arm()
 

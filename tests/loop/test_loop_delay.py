@@ -225,6 +225,16 @@ def test_quickened_while_it_beats_fast_it_keeps_its_time(loop: Loop) -> None:
     assert loop.timers == before
 
 
+def test_a_stall_that_ends_a_rest_is_counted(loop: Loop) -> None:
+    busy = [False]
+    heartbeat, records = beating(loop, busy)
+    busy[0] = True
+    loop.now += 0.5
+    heartbeat.quicken()
+    assert records == [(loop.now, pytest.approx(0.3), 0.2)]
+    assert [timer.delay for timer in loop.timers] == [0.01]
+
+
 def test_a_beat_that_does_not_come_is_overdue(loop: Loop) -> None:
     heartbeat, _ = beating(loop, [True])
     assert heartbeat.overdue(loop.now) == 0.0
