@@ -110,8 +110,10 @@ class Heartbeat:
 
     def _beat(self) -> None:
         now = time.perf_counter()
-        self._record(now, max(0.0, now - self._due), self._current)
-        if self.may_stop is None or not self.may_stop():
-            self._arm()
-        elif self._timer is not None:  # else `stop` was called
-            self._timer, self._stopped = None, True
+        try:
+            self._record(now, max(0.0, now - self._due), self._current)
+        finally:
+            if self.may_stop is None or not self.may_stop():
+                self._arm()
+            elif self._timer is not None:  # else `stop` was called
+                self._timer, self._stopped = None, True

@@ -243,6 +243,21 @@ def test_a_beat_that_does_not_come_is_overdue(loop: Loop) -> None:
     assert heartbeat.overdue(loop.now + 0.5) == 0.0
 
 
+def test_a_beat_that_cannot_be_recorded_is_not_the_last(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> None:
+    heartbeat, records = beating(loop, [True])
+
+    def fail(*record: float) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(heartbeat, "_record", fail)
+        with pytest.raises(MemoryError):
+            loop.fire()
+    assert heartbeat.overdue(loop.now + 0.01) == 0.0
+    loop.fire()
+    assert len(records) == 1
+
+
 def test_after_stop_it_beats_no_more(loop: Loop) -> None:
     heartbeat, _ = beating(loop, [True])
     heartbeat.stop()
