@@ -17,14 +17,13 @@ Runs on the loop's thread, but for what `LoopWatch` says.
 
 from __future__ import annotations
 
-import sys
 import time
 from contextvars import Context
 
 from hybridrt.executor.thread_pool import ThreadPool
 from hybridrt.governor.shield import LOOP_DELAY_TARGET
 from hybridrt.loop.completions import CompletionQueue, forget_closed
-from hybridrt.loop.watch import LoopWatch
+from hybridrt.loop.watch import LoopWatch, this_run
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.uninterrupted import uninterrupted
 
@@ -43,14 +42,12 @@ class SubmitterWatch(LoopWatch):
         super().__init__(completions.loop, pool, target=LOOP_DELAY_TARGET, shield=True)
         self._completions = completions
         self._loops = pool.loops
-        self._run: object = None
-        """What is the same for all of one run of the loop, and another object in the next."""
         self._rung = self._over = False
         self._heartbeat.may_stop = self._may_stop
 
     def start(self) -> None:
         """Begin to measure."""
-        self._run = _this_run()
+        self._run = this_run()
         self._computed.note(time.perf_counter())
         self._pool.budget.shield.join(self)
         # Timers keep the context in which they were made: not that of the task that happens to submit.
@@ -84,13 +81,6 @@ class SubmitterWatch(LoopWatch):
         self._rung = False
         super()._quicken()
 
-    def _record(self, at: float, late: float, period: float) -> None:
-        before, self._run = self._run, _this_run()
-        if self._run is before:  # else the loop stood still in between because it did not run
-            super()._record(at, late, period)
-        else:
-            self._computed.note(at)
-
     def _may_stop(self) -> bool:
         if self.is_over():
             self.stop()
@@ -114,12 +104,3 @@ def watch_submitter(completions: CompletionQueue, pool: ThreadPool) -> None:
     except SelfWaitError:  # a finalizer or a signal handler submits; the next call tries again
         return
     pool.loops[loop] = watch
-
-
-def _this_run() -> object:
-    """Return an object that the running loop has made for this run alone.
-
-    A loop may run, stand still for any time, and run again, with its timers. It sets hooks for asynchronous
-    generators whenever it begins: methods bound anew, and so other objects while the old are kept.
-    """
-    return sys.get_asyncgen_hooks().firstiter

@@ -6,6 +6,7 @@ The heartbeat beats on the loop. The governor's thread reads the delays and may 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -18,7 +19,7 @@ from hybridrt.pool.computed import Computed
 from hybridrt.pool.state import Pool
 from hybridrt.values import LoopDelay
 
-__all__ = ["Listener", "LoopWatch"]
+__all__ = ["Listener", "LoopWatch", "this_run"]
 
 RECENT = 1.5
 """Seconds of beats that the shield goes by. Not measured."""
@@ -63,9 +64,12 @@ class LoopWatch:
         self.native_id = threading.get_native_id()
         self._thread = ThreadProbe()
         self._heartbeat = Heartbeat(loop, self._record, self._is_busy)
+        self._run: object = None
+        """What is the same for all of one run of the loop, and another object in the next."""
 
     def start(self) -> None:
         """Begin to measure."""
+        self._run = this_run()
         self._heartbeat.start()
         self._pool.budget.shield.join(self)
 
@@ -122,6 +126,10 @@ class LoopWatch:
         self._heartbeat.quicken()
 
     def _record(self, at: float, late: float, period: float) -> None:
+        before, self._run = self._run, this_run()
+        if self._run is not before:  # the loop stood still in between because it did not run
+            self._computed.note(at)
+            return
         self._delays.record(at, late, period)
         self._recent.record(at, late, period)
         if late >= LATE:
@@ -133,3 +141,12 @@ class LoopWatch:
 
     def _is_busy(self) -> bool:
         return self._pool.is_active() or not self._pool.budget.shield.armed
+
+
+def this_run() -> object:
+    """Return an object that the running loop has made for this run alone.
+
+    A loop may run, stand still for any time, and run again, with its timers. It sets hooks for asynchronous
+    generators whenever it begins: methods bound anew, and so other objects while the old are kept.
+    """
+    return sys.get_asyncgen_hooks().firstiter

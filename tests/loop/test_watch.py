@@ -6,10 +6,12 @@ import asyncio
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
+import uvloop
 
-from hybridrt import AdaptiveThreadPoolExecutor, Runtime, ShieldReason
+from hybridrt import AdaptiveThreadPoolExecutor, Runtime, ShieldReason, install
 from hybridrt.control.interval import LOWEST
 from hybridrt.executor.budget import shared
 from hybridrt.loop.watch import LoopWatch
@@ -59,6 +61,30 @@ async def test_what_a_listener_hears_is_the_delay() -> None:
         watch._record(time.perf_counter(), 5.0, 0.01)
         assert (beats.late[-1], watch.delay(time.perf_counter())) == (5.0, 5.0)
         watch.stop()
+
+
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_the_time_between_two_runs_of_a_loop_is_no_delay(
+    make: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def begin() -> Runtime:
+        runtime = install()
+        assert runtime._watch is not None
+        runtime._watch._heartbeat.stop()
+        return runtime
+
+    async def end(runtime: Runtime) -> None:
+        watch = runtime._watch
+        assert watch is not None
+        watch._record(time.perf_counter(), 1e6, 0.01)
+        delay = watch.summary()
+        assert delay is None or delay.max < 1e6
+        watch._record(time.perf_counter(), 1e6, 0.01)
+        assert watch.delay(time.perf_counter()) == 1e6
+        await runtime.aclose()
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runner.run(end(runner.run(begin())))
 
 
 async def test_a_call_that_computes_after_a_rest_quickens_the_heart() -> None:
