@@ -57,7 +57,7 @@ class Statistics:
         policy_failures: How many of its decisions failed.
         governor_failures: How often it failed, or no thread could be started for it; of the interpreter.
         loop_delay: Of the runtime's loop; of an executor without one, of that loop which suffers most among
-            those that have submitted to it. None without a loop, and before it is measured.
+            those that have submitted to it. None without a loop, and without a beat in the last minute.
         background: Background tasks that run now.
         anyio: Calls of `anyio.to_thread`; None without a runtime, with `govern_anyio=False`, and before the
             program has loaded anyio's backend.

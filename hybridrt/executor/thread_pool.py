@@ -32,7 +32,7 @@ class LoopMeasure(Protocol):
         ...
 
     def summary(self) -> LoopDelay | None:
-        """Return the delay over the last minute, or None before the first beat; from any thread."""
+        """Return the delay over the last minute, or None without a beat in it; from any thread."""
         ...
 
 
@@ -50,7 +50,7 @@ class ThreadPool(Pool):
         """Those that have submitted calls without a runtime, and what measures each."""
 
     def loop_delay(self) -> LoopDelay | None:
-        """Return the delay of the loop that suffers most of those; None before one is measured."""
+        """Return the delay of the loop that suffers most of those; None without a beat in the last minute."""
         measured = [delay for loop in tuple(self.loops.values()) if (delay := loop.summary()) is not None]
         return max(measured, key=lambda delay: delay.p99, default=None)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -84,13 +85,16 @@ class LoopWatch:
         return self._loop.is_closed()
 
     def summary(self) -> LoopDelay | None:
-        """Return the delay over the last minute, or None before the first beat; from any thread."""
-        return self._delays.summary()
+        """Return the delay over the last minute, a stall that lasts included; from any thread.
+
+        None without a beat in it.
+        """
+        now = time.perf_counter()
+        return self._delays.summary(now, self._overdue(now))
 
     def delay(self, now: float) -> float:
         """Return the 99th percentile of the recent delay, a stall that lasts included; from any thread."""
-        overdue = self._heartbeat.overdue(now) if self._loop.is_running() else 0.0
-        return self._recent.p99(now, overdue)
+        return self._recent.p99(now, self._overdue(now))
 
     def quicken(self) -> None:
         """Beat fast from now on; from any thread.
@@ -121,6 +125,9 @@ class LoopWatch:
         except RuntimeError:  # the loop was closed meanwhile
             return False
         return True
+
+    def _overdue(self, now: float) -> float:
+        return self._heartbeat.overdue(now) if self._loop.is_running() else 0.0
 
     def _quicken(self) -> None:
         self._heartbeat.quicken()

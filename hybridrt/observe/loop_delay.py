@@ -30,13 +30,18 @@ class DelayWindow:
         """Take in a beat that fired `late` seconds after its time, `period` after the last."""
         self._beats.append((at, late, late + period))
 
-    def summary(self) -> LoopDelay | None:
-        """Return the percentiles, or None before the first beat."""
-        beats = self._beats.copy()
-        if not beats:
+    def summary(self, now: float | None = None, overdue: float = 0.0) -> LoopDelay | None:
+        """Return the percentiles, or None without a beat.
+
+        Args:
+            now: The time; None: that of the latest beat.
+            overdue: By how much the next beat is late already.
+        """
+        if now is None:
+            now = self._beats[-1][0] if self._beats else 0.0
+        ordered = sorted((late, weight) for _, late, weight in self._latest(now, overdue))
+        if not ordered:
             return None
-        newest = beats[-1][0]
-        ordered = sorted((late, weight) for at, late, weight in beats if newest - at <= self._window)
         return LoopDelay(
             p50=_quantile(ordered, 0.50),
             p99=_quantile(ordered, 0.99),
@@ -53,16 +58,20 @@ class DelayWindow:
             now: The time.
             overdue: By how much the next beat is late already.
         """
-        since = now - self._window
-        beats = [beat for beat in self._beats.copy() if beat[0] >= since]
-        if overdue > 0.0:
-            beats.append((now, overdue, overdue))
+        beats = self._latest(now, overdue)
         above = 0.01 * sum(map(_weight, beats))
         for _, late, weight in sorted(beats, key=_lateness, reverse=True):
             above -= weight
             if above < 0.0:
                 return late
         return 0.0
+
+    def _latest(self, now: float, overdue: float) -> list[tuple[float, float, float]]:
+        since = now - self._window
+        beats = [beat for beat in self._beats.copy() if beat[0] >= since]
+        if overdue > 0.0:
+            beats.append((now, overdue, overdue))
+        return beats
 
 
 _lateness, _weight = itemgetter(1), itemgetter(2)

@@ -72,6 +72,18 @@ def test_beats_older_than_the_window_are_forgotten() -> None:
     assert delay.window <= 1.1
 
 
+def test_once_all_beats_are_older_than_the_window_there_is_no_delay() -> None:
+    delays = window([(5.0, 0.010)], window=1.0)
+    assert delays.summary(5.5) == delays.summary()
+    assert delays.summary(6.5) is None
+
+
+def test_a_stall_that_lasts_longer_than_the_window_is_all_of_the_delay() -> None:
+    delay = window([(0.001, 0.010)] * 10, window=1.0).summary(5.0, overdue=4.0)
+    assert delay is not None
+    assert (delay.p50, delay.max) == (4.0, 4.0)
+
+
 def test_no_more_beats_are_kept_than_the_size() -> None:
     delay = window([(0.5, 0.010), *[(0.001, 0.010)] * 10], size=10).summary()
     assert delay is not None

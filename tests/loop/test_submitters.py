@@ -140,6 +140,16 @@ async def test_a_beat_that_is_late_in_the_same_run_is_a_delay(executor: Adaptive
     assert delay.max == 1e6
 
 
+async def test_a_delay_of_before_the_last_minute_is_told_no_more(
+    executor: AdaptiveThreadPoolExecutor,
+) -> None:
+    watch = await submit(executor)
+    await stopped(watch)
+    watch._record(time.perf_counter() - 3600.0, 1e6, 0.01)
+    delay = executor.statistics().loop_delay
+    assert delay is None or delay.max < 1e6
+
+
 def test_two_loops_that_share_an_executor_are_both_measured(executor: AdaptiveThreadPoolExecutor) -> None:
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     try:
