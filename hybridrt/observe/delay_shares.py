@@ -54,7 +54,8 @@ class DelayShares:
     def _fade(self, at: float) -> None:
         if self._halved_at is None or at < self._halved_at:
             self._halved_at = at
-        if at - self._halved_at >= _HALVED_AFTER:
+        if (times := (at - self._halved_at) // _HALVED_AFTER) > 0.0:
             self._halved_at = at
-            self._late /= 2.0
-            self._by_name = {name: seconds / 2.0 for name, seconds in self._by_name.items()}
+            left = 0.5**times
+            self._late *= left
+            self._by_name = {name: left * seconds for name, seconds in self._by_name.items()}

@@ -34,6 +34,15 @@ def test_what_was_long_ago_counts_less() -> None:
     assert shares.shares() == pytest.approx({"before": 1 / 3, "now": 2 / 3})
 
 
+def test_what_was_before_a_long_quiet_counts_next_to_nothing() -> None:
+    shares = DelayShares()
+    shares.record(0.0, 0.1, {"before": 0.1})
+    shares.record(3 * 60.0, 0.1, {"now": 0.1})
+    assert shares.shares() == pytest.approx({"before": 1 / 9, "now": 8 / 9})
+    shares.record(1e9, 0.1, {"now": 0.1})
+    assert shares.shares() == {"before": 0.0, "now": 1.0}
+
+
 def test_only_so_many_functions_are_told_apart() -> None:
     shares = DelayShares()
     for number in range(2_000):
