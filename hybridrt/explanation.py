@@ -281,5 +281,5 @@ _WORDS = {
 
 def _reason_in_words(size: SizePlacement, placement: PlacementStatistics) -> str:
     if size.reason is PlacementReason.NOT_PORTABLE:
-        return f"It cannot be carried elsewhere: {placement.not_portable}"
+        return f"It cannot be carried elsewhere: {placement.not_portable or 'an earlier run has found so'}"
     return _WORDS[size.reason]

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from hybridrt import Runtime
+from hybridrt import NotPortableError, Runtime
 from hybridrt import remembered as module
+from hybridrt.explanation import _reason_in_words
 from hybridrt.loop.router import Router
 from hybridrt.observe.function_name import identify
 from hybridrt.observe.functions import Profile
@@ -311,6 +312,17 @@ def test_a_function_runs_where_it_did_from_the_first_call_on(kept: Remembered) -
     size_class = after.size_class(SIZE)
     assert (after.is_decided(size_class), after.choose(size_class)) == (True, "isolate")
     assert after.statistics().sizes[0].isolate == before.statistics().sizes[0].isolate
+
+
+def test_a_function_that_could_not_be_carried_before_says_when_that_was(kept: Remembered) -> None:
+    before = learned()
+    before.stay(NotPortableError("it is a lambda"))
+    before.keep(kept)
+    after = Router(parse, forced=None, on_loop=True)
+    after.restore(reloaded(kept))
+    told = after.statistics()
+    words = _reason_in_words(told.sizes[0], told)
+    assert words == "It cannot be carried elsewhere: an earlier run has found so"
 
 
 def test_with_other_options_it_is_learned_anew(kept: Remembered) -> None:
