@@ -40,7 +40,10 @@ class GilLoad:
         taken = 0.0 if free else 1.0
         self.wakes += 1
         self.taken += int(taken)
-        self.share = taken if self.share is None else self.share + _MEMORY * (taken - self.share)
+        if self.share is None:
+            self.share, self.delay_ns = taken, float(delay_ns)
+            return
+        self.share += _MEMORY * (taken - self.share)
         self.delay_ns += _MEMORY * (delay_ns - self.delay_ns)
 
     def saw_interval(self, now_ns: int, interval_ns: int) -> None:

@@ -15,6 +15,17 @@ def test_nothing_is_known_before_the_first_wake_up() -> None:
     assert (load.share, load.wait_mean) == (None, None)
 
 
+def test_the_wait_is_right_from_the_first_wake_up_on() -> None:
+    busy, mixed = GilLoad(5 * MS), GilLoad(5 * MS)
+    busy.woke(5 * MS, free=False)
+    assert (busy.share, busy.wait_mean) == (1.0, 0.005)
+    mixed.woke(0, free=True)
+    assert (mixed.share, mixed.wait_mean) == (0.0, None)
+    for load in (busy, mixed):
+        load.woke(5 * MS, free=False)
+        assert load.wait_mean == pytest.approx(0.005)
+
+
 def test_share_and_wait_follow_the_last_twenty_wake_ups_or_so() -> None:
     load = GilLoad(5 * MS)
     for _ in range(100):
