@@ -251,10 +251,10 @@ class Profile:
         self.calls_before, self.cpu_before, self.wall_before = self.calls, self.cpu_ns, self.wall_ns
         self.turn_at = self.calls + WINDOW
         before, self.kind = self.kind, self._weigh(calls, cpu_mean, wall_mean)
+        if self.kind is Kind.WAITING and self._waits_by_trial():
+            self.kind, self.wait_mean_ns = Kind.SHORT, 0
         if ended_ns and self.kind is Kind.SHORT and cpu_mean < BATCH_CALL_NS:
             self._try_overlap(before, calls, min(wall_mean, self.served_ns or wall_mean), cpu_mean, ended_ns)
-        elif not ended_ns and self.kind is Kind.WAITING and self._waits_by_trial():
-            self.kind, self.wait_mean_ns = Kind.SHORT, 0
         self._tell_phases(cpu_mean, wall_mean)
         self.ended_ns = ended_ns
         self.settled = self.settled + 1 if self.kind is before else 0
@@ -342,7 +342,7 @@ class Profile:
     def _try_overlap(
         self, before: Kind, calls: int, wall_mean: float, cpu_mean: float, ended_ns: int
     ) -> None:
-        """Let short calls with unexplained waits run at once for a trial, or for good where one has paid."""
+        """Let short calls with unexplained waits run at once for a trial, and on where one has paid."""
         trial = self.overlap
         if trial is None:
             trial = self.overlap = OverlapTrial()
@@ -351,7 +351,7 @@ class Profile:
                 trial.together(self.calls, calls, ended_ns - self.ended_ns)
         elif before is Kind.SHORT:
             trial.alone(self.calls, calls, wall_mean, cpu_mean)
-        if trial.running or (trial.wait_ns and not trial.has_changed(cpu_mean)):
+        if trial.running or trial.holds(self.calls, wall_mean, cpu_mean):
             self.kind = Kind.WAITING
             self.wait_mean_ns = max(self.wait_mean_ns, trial.wait_ns)
 

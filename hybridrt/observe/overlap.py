@@ -6,7 +6,8 @@ function counts as computing, and its calls run one at a time. If a good part of
 CPU nor explained, they are let run at once for a while, as waiting calls do, and the throughput decides.
 
 Alone, the calls follow each other without a gap, so that one call's time gives the throughput. At once, only
-completions per second do, and they say little where too few calls were queued: then it is tried again.
+completions per second do, and they say little where too few calls were queued: then it is tried again. So it
+is after a success, because what computes at once with others looks as if it waited.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ _CALLS = 256
 _LONGEST_NS = 250_000_000
 """What a stretch of one kind is judged by: that many calls, or that long."""
 _STARTING = 64
-"""Calls of a trial that do not count: their threads have to start."""
+"""Calls that do not count: of a trial, because their threads have to start; after it, because some of them
+began at once with others."""
 _PATIENCE = 4_096
 _PATIENCE_MOST = 1 << 18
 _CHANGED = 2.0
-"""Factor of CPU time by which a function is no longer the one that was tried."""
+"""Factor of CPU time, or part of its wait, by which a function is no longer the one that was tried."""
 
 
 class OverlapTrial:
@@ -57,6 +59,9 @@ class OverlapTrial:
             wall_ns: Their mean wall time.
             cpu_ns: Their mean CPU time.
         """
+        if self._starting > 0:
+            self._starting -= calls
+            return
         blocked = wall_ns - cpu_ns
         if blocked < UNEXPLAINED_NS or blocked < UNEXPLAINED_SHARE * wall_ns:
             self._alone = (0, 0.0)
@@ -75,20 +80,28 @@ class OverlapTrial:
         if _is_enough(self._span):
             self._judge(total)
 
-    def has_changed(self, cpu_ns: float) -> bool:
-        """Return True if the function is another one by now; then the trial's result is forgotten."""
-        if cpu_ns <= _CHANGED * self._cpu_ns:
+    def holds(self, total: int, wall_ns: float, cpu_ns: float) -> bool:
+        """Return True while a trial's success counts: until the next is due, or the function is another one.
+
+        Args:
+            total: Calls of the function so far.
+            wall_ns: Mean wall time of the last ones.
+            cpu_ns: Their mean CPU time.
+        """
+        if not self.wait_ns:
             return False
-        self.wait_ns = 0
-        return True
+        if cpu_ns > _CHANGED * self._cpu_ns or self.wait_ns > _CHANGED * (wall_ns - cpu_ns):
+            self._try_at = total
+        if total >= self._try_at:
+            self.wait_ns = 0
+        return self.wait_ns > 0
 
     def _judge(self, total: int) -> None:
         alone, together = (nanoseconds / calls for calls, nanoseconds in (self._alone, self._span))
-        self.running, self._alone = False, (0, 0.0)
+        self.running, self._alone, self._starting = False, (0, 0.0), _STARTING
+        self._try_at, self._patience = total + self._patience, min(2 * self._patience, _PATIENCE_MOST)
         if alone >= GAIN * together:
             self.wait_ns = int(alone - self._cpu_ns)
-        else:
-            self._try_at, self._patience = total + self._patience, min(2 * self._patience, _PATIENCE_MOST)
 
 
 def _is_enough(stretch: tuple[int, float]) -> bool:

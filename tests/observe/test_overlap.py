@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -94,8 +95,37 @@ def test_the_calls_whose_threads_start_do_not_count() -> None:
 def test_another_function_under_the_name_is_tried_anew() -> None:
     trial = OverlapTrial()
     run_together(trial, WALL / 2, run_alone(trial, 10_000))
-    assert not trial.has_changed(1.5 * CPU)
-    assert trial.has_changed(3 * CPU)
+    assert trial.holds(1_000, WALL, 1.5 * CPU)
+    assert not trial.holds(1_000, 2 * WALL, 3 * CPU)
+    assert run_alone(trial, 10_000, total=1_000) < 1_400
+
+
+def test_a_function_that_waits_for_less_than_half_as_long_is_tried_anew() -> None:
+    trial = OverlapTrial()
+    run_together(trial, WALL / 2, run_alone(trial, 10_000))
+    assert trial.holds(1_000, WALL - 0.4 * (WALL - CPU), CPU)
+    assert not trial.holds(1_000, WALL - 0.6 * (WALL - CPU), CPU)
+    assert not trial.wait_ns
+
+
+def test_a_success_counts_for_more_calls_each_time() -> None:
+    trial, total, held = OverlapTrial(), 0, []
+    for _ in range(3):
+        begin = total = run_together(trial, WALL / 2, run_alone(trial, 10_000, total=total))
+        while trial.holds(total, WALL, CPU):
+            total += 16
+        held.append(total - begin)
+    assert held[0] > 4_000
+    assert held[1] > 1.9 * held[0]
+    assert held[2] > 1.9 * held[1]
+
+
+def test_calls_that_end_after_a_trial_and_began_at_once_do_not_count() -> None:
+    trial = OverlapTrial()
+    total = run_together(trial, WALL, run_alone(trial, 10_000))
+    for _ in range(4):
+        trial.alone(total, 16, 1_000 * WALL, CPU)
+    run_together(trial, WALL, run_alone(trial, 10_000, total=total))
     assert not trial.wait_ns
 
 
@@ -119,12 +149,29 @@ class Lane:
         self.profile = Profile("key", "name")
         self.now = MS
 
-    def run(self, calls: int, *, gain: float, cpu: int = CPU, wall: int = WALL) -> None:
-        """Make calls: one at a time, or as many more a second as `gain` says where they may overlap."""
+    def run(self, calls: int, *, gain: float, cpu: int = CPU, wall: int = WALL) -> Counter[Kind]:
+        """Make calls: one at a time, or as many more a second as `gain` says where they may overlap.
+
+        Returns:
+            How many calls were made while it was of which kind.
+        """
+        kinds: Counter[Kind] = Counter()
         for _ in range(calls):
+            kinds[self.profile.kind] += 1
             at_once = self.profile.kind is Kind.WAITING
             self.now += int(wall / gain) if at_once else wall
             self.profile.record(wall, cpu, 0, 0, wall - cpu, self.now)
+        return kinds
+
+    def compute(self, calls: int, callers: int, cpu: int = 3 * CPU // 2) -> Counter[Kind]:
+        """Make calls that only compute, so that each takes `callers` times as long where they may overlap."""
+        kinds: Counter[Kind] = Counter()
+        for _ in range(calls):
+            kinds[self.profile.kind] += 1
+            wall = cpu * (callers if self.profile.kind is Kind.WAITING else 1)
+            self.now += cpu
+            self.profile.record(wall, cpu, 0, 0, wall - cpu, self.now)
+        return kinds
 
 
 @pytest.mark.parametrize(("gain", "kind"), [(1.5, Kind.WAITING), (1.0, Kind.SHORT), (0.8, Kind.SHORT)])
@@ -145,6 +192,23 @@ def test_calls_that_become_long_are_tried_no_more() -> None:
     lane.run(2_000, gain=1.5)
     lane.run(2_000, gain=1.5, cpu=2 * LONG_NS, wall=2 * LONG_NS)
     assert lane.profile.kind is Kind.LONG
+
+
+@pytest.mark.parametrize("callers", [1, 8, 32])
+def test_calls_that_compute_by_now_run_one_at_a_time_again(callers: int) -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5)
+    lane.compute(20_000, callers)
+    kinds = lane.compute(20_000, callers)
+    assert kinds[Kind.SHORT] > kinds[Kind.WAITING]
+    assert lane.profile.kind is Kind.SHORT
+
+
+def test_calls_that_go_on_waiting_run_at_once_but_for_a_trial_now_and_then() -> None:
+    lane = Lane()
+    lane.run(2_000, gain=1.5)
+    kinds = lane.run(100_000, gain=1.5)
+    assert 0 < kinds[Kind.SHORT] < 0.03 * kinds[Kind.WAITING]
 
 
 def test_calls_in_batches_are_never_tried() -> None:
