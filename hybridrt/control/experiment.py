@@ -154,7 +154,8 @@ def judge(patience: float, limits: Limits, state: DemandState, window: Window) -
     ratio, doubt = _compare(limits, state)
     final = _is_final(state)
     if final and state.done < FEW:
-        return _hold(patience, _end(state, state.before), state.before)
+        held = _hold(patience, _end(state, state.before), state.before)
+        return _learn_slower(patience, held, state) if _each_did_its_share(state, ratio) else held
     if state.trial is Trial.FEWER:
         return _judge_fewer(patience, limits, state, ratio, doubt, final)
     return _judge_more(patience, limits, state, ratio, doubt, final)
@@ -185,6 +186,18 @@ def _compare(limits: Limits, state: DemandState) -> tuple[float, float]:
     return ratio, doubt
 
 
+def _each_did_its_share(state: DemandState, ratio: float) -> bool:
+    """Return True if throughput fell with the threads: then no call waited for another."""
+    return state.trial is Trial.FEWER and 1.0 - ratio >= SHARP * (1.0 - state.workers / state.before)
+
+
+def _learn_slower(patience: float, held: DemandState, state: DemandState) -> DemandState:
+    """Calls take longer than they did when the knee was found: too few end to be exact, but it is none."""
+    service, here = state.service, state.workers
+    held = replace(held, alone=service, alone_at=here, least=service, least_at=here, exact=False, knee=0)
+    return replace(held, patience=patience, fewer_at=state.clock + patience)
+
+
 def _judge_fewer(
     patience: float, limits: Limits, state: DemandState, ratio: float, doubt: float, final: bool
 ) -> DemandState:
@@ -204,10 +217,9 @@ def _keep_fewer(state: DemandState) -> DemandState:
 
 def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: float) -> DemandState:
     """Too few. Where each thread counted, no call waited for another: S0 is exact, and with it the knee."""
-    less, lost = 1.0 - state.workers / state.before, 1.0 - ratio
     wait = max(patience, state.patience)
     state = replace(state, fewer_at=state.clock + wait)
-    alone_now = lost >= SHARP * less and not 0.0 < CROWDED * state.least < state.service
+    alone_now = _each_did_its_share(state, ratio) and not 0.0 < CROWDED * state.least < state.service
     alone = state.service if alone_now else min(state.alone, state.service)
     if not alone_now:
         workers = limits.clamp(min(state.before, math.ceil(staff(state.workers / ratio))))

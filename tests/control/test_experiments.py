@@ -85,3 +85,17 @@ def test_a_knee_is_not_doubted_while_the_rate_comes_up_after_a_quiet_time() -> N
     )  # fmt: skip
     states = run_policy(POLICY, LIMITS, known, [pressed(32)] * 25)
     assert {(state.workers, state.knee) for state in states} == {(32, 32)}
+
+
+@pytest.mark.parametrize(("done", "knee", "alone"), [(9, 0, 2.2), (30, 16, 0.01)])
+def test_a_knee_is_forgotten_if_the_few_calls_of_fewer_threads_take_no_less_time(
+    done: int, knee: int, alone: float
+) -> None:
+    """Calls that took 10 ms and filled a server now take 2 s: a quarter of the threads does a quarter."""
+    under_way = DemandState(
+        workers=4, trial=Trial.FEWER, before=16, trial_at=7.0, clock=12.0, best=9.3, rate=9.3, time=4.98,
+        done=done, busy=19.8, quick=2.2, alone=0.01, alone_at=4, least=0.01, least_at=4, knee=16, exact=True,
+        patience=128.0,
+    )  # fmt: skip
+    after = POLICY.decide(LIMITS, under_way, pressed(4, throughput=0.0))
+    assert (after.trial, after.workers, after.knee, after.alone) == (Trial.NONE, 16, knee, alone)
