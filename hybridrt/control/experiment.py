@@ -44,6 +44,9 @@ SOON = 1.0
 """Seconds after an unclear result with fewer threads until more are tried."""
 QUIET = 0.5
 """Seconds without a refusal until more threads are tried: a hiccup of the machine looks like room."""
+RECENT = 30.0
+"""Seconds from the begin of an experiment to that of the next for which the load counts as the same. Not
+measured."""
 PATIENCE_GROWTH = 16.0
 OVERSIZED = 1.3
 """Times what the readings call for from which fewer threads are tried without delay."""
@@ -125,7 +128,7 @@ def _is_steady(state: DemandState) -> bool:
 
 
 def _start(state: DemandState, trial: Trial, workers: int) -> DemandState:
-    chained = trial is Trial.FEWER and state.depth > 0
+    chained = trial is Trial.FEWER and state.depth > 0 and state.clock - state.trial_at < RECENT
     best = max(state.throughput, 0.98 * state.best) if chained else state.throughput
     return replace(
         state,

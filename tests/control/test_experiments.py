@@ -99,3 +99,14 @@ def test_a_knee_is_forgotten_if_the_few_calls_of_fewer_threads_take_no_less_time
     )  # fmt: skip
     after = POLICY.decide(LIMITS, under_way, pressed(4, throughput=0.0))
     assert (after.trial, after.workers, after.knee, after.alone) == (Trial.NONE, 16, knee, alone)
+
+
+@pytest.mark.parametrize(("ago", "best"), [(5.0, 3920.0), (3600.0, 2000.0)])
+def test_fewer_threads_are_measured_against_a_better_rate_before_only_if_that_is_recent(
+    ago: float, best: float
+) -> None:
+    chain = {"depth": 1, "best": 4000.0, "trial_at": 5000.0 - ago, "clock": 5000.0}
+    known = {"alone": 0.005, "alone_at": 32, "exact": True, **chain}
+    reading = {"time": 2.0, "done": 4000, "busy": 64.0, "rate": 2000.0}
+    trial = decide(pressed(32, throughput=2000.0), **known, **reading)
+    assert (trial.trial, trial.best) == (Trial.FEWER, pytest.approx(best))
