@@ -9,6 +9,9 @@ rate, and the rate is compared with that of the interval before; a tenth more or
 - *exploring*: one thread fewer, and again, as long as the rate does not fall; then that one comes back and
   one more is tried, and if the rate rises with it, the pool scales again.
 
+We differ where each of many threads counts, since one of them is never a tenth of the rate: while exploring,
+the rate has fallen if it is a tenth below that of the size it began with. As many come back as that takes.
+
 Where the document is silent we chose: scaling doubles; a settled pool explores after five intervals; fewer
 are tried first; without any call the size falls back to where it began. None of these was measured. The law
 knows bytes alone: for calls that compute or wait for a network it is the wrong one. Use `demand` for those.
@@ -16,6 +19,7 @@ knows bytes alone: for calls that compute or wait for a network it is the wrong 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Literal
@@ -43,13 +47,15 @@ class ThroughputState(State):
 
     Attributes:
         phase: What it does.
-        rate: Bytes per second to compare with: of the interval before, or of the size that `MORE` adds to.
+        rate: Bytes per second to compare with: of the interval before, or the most since exploring began.
         stayed: Intervals for which it has been settled.
+        began_with: The size at which exploring began.
     """
 
     phase: Phase = Phase.SCALING
     rate: float = 0.0
     stayed: int = 0
+    began_with: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,10 +94,8 @@ class ThroughputPolicy:
         if window.moved is None:
             return replace(own, reason=Reason.HOLD)
         after = self._next(bounds, own, window.moved)
-        if (own.phase, after.phase) != (Phase.FEWER, Phase.MORE):
-            after = replace(
-                after, rate=window.moved
-            )  # else one more has to do better than the size it follows
+        rate = max(own.rate, window.moved) if own.phase is Phase.FEWER else window.moved
+        after = replace(after, rate=rate)
         return after if after.workers <= bounds.highest else replace(after, workers=bounds.highest)
 
     def at_rest(self, limits: Limits, state: State) -> bool:
@@ -105,7 +109,7 @@ class ThroughputPolicy:
             case Phase.SCALING:
                 return self._scale(bounds, state) if rises else _settle(state)
             case Phase.FEWER:
-                return self._more(bounds, state, state.workers + 1) if falls else self._fewer(bounds, state)
+                return self._come_back(bounds, state, rate) if falls else self._fewer(bounds, state)
             case Phase.MORE:
                 return self._scale(bounds, state) if rises else _settle(state, state.workers - 1)
             case Phase.SETTLED:
@@ -124,7 +128,16 @@ class ThroughputPolicy:
             if state.phase is Phase.FEWER:  # it has come down to here
                 return replace(_settle(state), reason=Reason.AT_MIN)
             return self._more(bounds, state, state.workers)
-        return replace(state, workers=state.workers - 1, phase=Phase.FEWER, reason=Reason.EXPLORING)
+        began_with = state.began_with if state.phase is Phase.FEWER else state.workers
+        fewer = replace(state, workers=state.workers - 1, phase=Phase.FEWER, reason=Reason.EXPLORING)
+        return replace(fewer, began_with=began_with)
+
+    def _come_back(self, bounds: Limits, state: ThroughputState, rate: float) -> ThroughputState:
+        """Go back to as many as did the old rate, if each does as much as now, and try one more."""
+        began_with, wanted = max(state.began_with, state.workers + 1), state.workers * state.rate
+        # A tenth fewer cannot be told apart; a pool that went by it would come down a little each time.
+        same = wanted >= self.stability * began_with * rate
+        return self._more(bounds, state, began_with if same else math.ceil(wanted / rate))
 
     def _more(self, bounds: Limits, state: ThroughputState, base: int) -> ThroughputState:
         if base >= bounds.highest:

@@ -73,6 +73,26 @@ def test_if_fewer_do_less_they_come_back_and_one_more_is_tried() -> None:
     ]
 
 
+def test_a_pool_in_which_each_thread_counts_does_not_come_down_one_by_one() -> None:
+    """One of 64 is never a tenth of the rate, but seven are, and then all of them come back."""
+    state: ThroughputState = at(64, Phase.SETTLED, 64.0)
+    sizes = []
+    for _ in range(200):
+        state = POLICY.decide(LIMITS, state, moving(float(state.workers)))
+        sizes.append(state.workers)
+    assert (min(sizes), sizes.count(64) >= 80) == (57, True)
+
+
+def test_after_exploring_as_many_come_back_as_the_rate_takes() -> None:
+    """A disk that 40 threads fill, under 64."""
+    state: ThroughputState = at(64, Phase.SETTLED, 40.0, stayed=5)
+    sizes = []
+    while state.phase is not Phase.MORE:
+        state = POLICY.decide(LIMITS, state, moving(float(min(40, state.workers))))
+        sizes.append(state.workers)
+    assert sizes == [*range(63, 34, -1), 41]
+
+
 def test_if_one_more_does_more_it_scales_again() -> None:
     assert states(120.0, start=at(9, Phase.MORE, 100.0)) == [(18, Reason.SCALING)]
 
