@@ -63,7 +63,8 @@ def look_at_lane(
         wall=(sums.wall - before.wall) / 1e9,
         cpu=(sums.cpu - before.cpu) / 1e9,
         busy=max(0, sums.busy - before.busy) / 1e9 / seconds,
-        lane_cpu=max(0, sums.lane_cpu - before.lane_cpu) / 1e9 / seconds,
+        # Bounded, for the clock of a call that was known to sleep is read only when it computes or ends.
+        lane_cpu=min(max(0, sums.lane_cpu - before.lane_cpu) / 1e9 / seconds, pool.budget.cores),
         beta_certified=blocked / asked_wall if asked_wall else None,
         gil_share=taken / wakes if wakes else None,
         knee=_knee(pool.budget, profiles),

@@ -107,6 +107,20 @@ def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_th
     assert look(stage)[0].lane_cpu == pytest.approx(0.5)
 
 
+def test_cpu_time_that_comes_to_light_at_once_is_no_more_than_the_cores_can_give() -> None:
+    stage = Stage(cores=2, options={"policy": _Room()})
+    fn = stage.learn(Kind.WAITING)
+    profile = stage.pool.profiles.of(fn)
+    profile.settled, profile.cpu_mean_ns = SETTLED, SLEEPS_NS - 1
+    call = stage.push(fn)
+    stage.compute(call)
+    stage.clock.advance(60.0)
+    _, before = look(stage, 60.0)
+    stage.clock.advance(0.05)
+    stage.worker_of(call).permit = LONG
+    assert look(stage, 0.05, before)[0].lane_cpu == 2.0
+
+
 def finish(stage: Stage, wall: float, cpu: float, **asked: Any) -> None:
     """Let a waiting call end that was asked for its waits."""
     call = stage.push(stage.learn(Kind.WAITING))
