@@ -12,6 +12,8 @@ after a quarter as many have come. So what was frozen alive and is garbage by no
 INVERSE_SHARE = 500
 """One over the share of the time that collections of all objects may take where nothing grows. They stop the
 loop, so they stay far below what its 99th percentile shows. Not tuned."""
+LONGEST_NS = 10_000_000_000
+"""Time that one may have taken, in nanoseconds: more than that, and the process stood still meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,4 +39,5 @@ def is_whole_due(last: Whole, now_ns: int, blocks: int) -> bool:
         now_ns: The time in nanoseconds.
         blocks: Blocks of memory that Python's objects have now.
     """
-    return blocks > GROWTH * last.blocks or now_ns - last.ended_ns >= INVERSE_SHARE * last.took_ns
+    took_ns = min(last.took_ns, LONGEST_NS)
+    return blocks > GROWTH * last.blocks or now_ns - last.ended_ns >= INVERSE_SHARE * took_ns

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime
-from hybridrt.control.collection import GROWTH, INVERSE_SHARE, Whole, is_whole_due
+from hybridrt.control.collection import GROWTH, INVERSE_SHARE, LONGEST_NS, Whole, is_whole_due
 from hybridrt.executor.budget import shared
 from hybridrt.governor.permanent_generation import PermanentGeneration
 from hybridrt.values import ShieldStatistics
@@ -102,6 +102,12 @@ def test_all_objects_are_looked_at_for_a_small_share_of_the_time() -> None:
     last = Whole(ended_ns=7, took_ns=PASS_NS, blocks=BLOCKS)
     assert not is_whole_due(last, 6 + INVERSE_SHARE * PASS_NS, BLOCKS)
     assert is_whole_due(last, 7 + INVERSE_SHARE * PASS_NS, BLOCKS)
+
+
+def test_a_process_that_was_stopped_in_a_collection_does_not_put_the_next_off_for_weeks() -> None:
+    an_hour = Whole(ended_ns=0, took_ns=3600 * 10**9, blocks=BLOCKS)
+    assert not is_whole_due(an_hour, INVERSE_SHARE * LONGEST_NS - 1, BLOCKS)
+    assert is_whole_due(an_hour, INVERSE_SHARE * LONGEST_NS, BLOCKS)
 
 
 def test_all_objects_are_looked_at_once_there_are_a_quarter_more() -> None:
