@@ -40,6 +40,8 @@ _TOOL_IDS = (4, 3, 1, 0)
 """Those that are tried; 2 is for profilers and 5 for optimizers by name, and 0 and 1 for debuggers and
 coverage, which come first if they are there."""
 _TOOL_NAME = "hybridrt"
+_RETRY_NS = 60_000_000_000
+"""Time until they are tried again."""
 _STILL_NS = 20_000
 """CPU time up to which a thread has stood still since the governor judged it."""
 _PACKAGE = __name__.partition(".")[0] + "."
@@ -69,6 +71,7 @@ class SiteEvents:
     def __init__(self) -> None:
         self._monitoring: Any = getattr(sys, "monitoring", None)
         self._tool: int | None = None
+        self._refused_ns = 0
         self._lock = threading.Lock()
         self._sites = WaitSites()
         self.reason = PhaseReason.READY if self._monitoring is not None else PhaseReason.UNSUPPORTED
@@ -76,6 +79,8 @@ class SiteEvents:
     @property
     def sees_waits(self) -> bool:
         """Whether waits of calls can be told from within."""
+        if self.reason is PhaseReason.NO_TOOL_ID:
+            return time.perf_counter_ns() - self._refused_ns >= _RETRY_NS
         return self.reason in (PhaseReason.READY, PhaseReason.ON)
 
     def start_clean(self) -> None:
@@ -150,7 +155,7 @@ class SiteEvents:
             monitoring.register_callback(tool, events.C_RETURN, _returned(self))
             monitoring.register_callback(tool, events.C_RAISE, _returned(self))
             return True
-        self.reason = PhaseReason.NO_TOOL_ID
+        self.reason, self._refused_ns = PhaseReason.NO_TOOL_ID, time.perf_counter_ns()
         return False
 
     def _enable_again(self, site: WaitSite) -> None:

@@ -19,7 +19,7 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, blocking
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.observe.functions import Profile
-from hybridrt.pool import phases
+from hybridrt.pool import phases, site_events
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.pool.phases import enter, leave
 from hybridrt.pool.rebalance import exchange_permit
@@ -510,7 +510,9 @@ def test_a_site_that_a_call_disabled_just_as_it_was_learned_is_seen_all_the_same
 
 
 @needs_monitoring
-def test_without_a_free_tool_id_no_site_is_learned_and_the_statistics_say_so() -> None:
+def test_without_a_free_tool_id_no_site_is_learned_until_one_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monitoring: Any = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     taken = [tool for tool in range(6) if monitoring.get_tool(tool) is None]
     for tool in taken:
@@ -523,6 +525,11 @@ def test_without_a_free_tool_id_no_site_is_learned_and_the_statistics_say_so() -
     finally:
         for tool in taken:
             monitoring.free_tool_id(tool)
+    assert not events.sees_waits
+    monkeypatch.setattr(site_events, "_RETRY_NS", 0)
+    assert events.sees_waits
+    assert events.add(wait_at.__code__, site_of(wait_at))
+    events.rest()
 
 
 @needs_monitoring
