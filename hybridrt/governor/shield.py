@@ -16,7 +16,8 @@ The interval belongs to the user:
   forked child.
 - A value that differs from the one set last is the user's. It is left alone, and is the user's
   own from the next rest on. If ours is put back before that, by code that saves and restores it,
-  governing goes on. CPython cuts to whole microseconds, so what comes back may be a little less.
+  governing goes on; if after that, the user's own is what it was before. CPython cuts to whole
+  microseconds, so what comes back may be a little less.
 - While a runtime with `shield=False` is open, or where HYBRIDRT_SHIELD=0 was set when hybridrt was
   imported, nothing is touched: of two runtimes that disagree the one that objects wins.
 - Of several loops the worst delay and the smallest target count.
@@ -140,6 +141,8 @@ class Shield:
         self._target, self._allowed = LOOP_DELAY_TARGET, True
         self._user: float | None = None
         self._ours = 0.0
+        self._saved: tuple[float, float] | None = None
+        """Ours and the user's own at the last rest that found another value, whose code may put ours back."""
         self._changes = 0
         self.start_clean()
 
@@ -344,7 +347,8 @@ class Shield:
         """Return the user's own interval."""
         if self._user is not None:
             return self._user
-        return 0.0 if self._switch is None else self._switch.get()
+        now = 0.0 if self._switch is None else self._switch.get()
+        return self._saved[1] if self._saved is not None and 0.0 <= self._saved[0] - now < CUT else now
 
     def _may_govern(self) -> bool:
         # Without a governor the interval would never be given back.
@@ -356,7 +360,7 @@ class Shield:
             return
         now = self._switch.get()
         if self._user is None:
-            self._user = self._ours = now
+            self._user, self._ours = self._highest(), now
         elif not self._is_ours(now):
             return
         if abs(self._grip.interval - now) > 0.6e-6:  # what it is set to is rounded to the nearest one
@@ -372,7 +376,9 @@ class Shield:
         """Put back what the user had set, unless other code has set something else since."""
         if self._switch is None or self._user is None:
             return
-        if self._is_ours(self._switch.get()) and self._ours != self._user:
+        if not self._is_ours(self._switch.get()):
+            self._saved = self._ours, self._user
+        elif self._ours != self._user:
             self._switch.set(self._user)
             self._changes += 1
         self._user = None

@@ -214,6 +214,19 @@ def test_whoever_saves_it_and_puts_it_back_does_not_end_the_governing(play: Play
     assert play.switch.value == USUAL
 
 
+def test_a_saved_value_of_ours_that_is_put_back_only_after_a_rest_is_not_the_users_own(play: Play) -> None:
+    play.begin()
+    saved, play.switch.value = play.switch.value, OTHERS
+    play.end()
+    play.rest()
+    play.switch.value = saved
+    assert play.told.user == USUAL
+    play.begin()
+    play.end()
+    play.rest()
+    assert play.switch.value == USUAL
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_value_put_back_with_the_loss_of_cpythons_rounding_is_still_ours(play: Play, times: int) -> None:
     play.begin()
