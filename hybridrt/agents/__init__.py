@@ -1,8 +1,9 @@
 """Agents: functions as tools, and the loop in which a model calls them; needs the extra `agents`.
 
 `schema` describes a function, `tools` calls it in its place (`measured` says what that took, `retrying`
-when to try again), `reply` reads what a model says, `calling` runs what it asks for side by side, and
-`agent` is the loop. A module that only makes tools, in an isolate too, does not import the client.
+when to try again), `reply` reads what a model says (`requested` joins the pieces of its tool calls),
+`calling` runs what it asks for side by side, and `agent` is the loop. A module that only makes tools, in an
+isolate too, does not import the client.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -12,7 +12,7 @@ from pydantic_core import to_json
 
 from hybridrt.agents.events import ToolResult
 from hybridrt.agents.measured import Measure
-from hybridrt.agents.reply import RequestedCall
+from hybridrt.agents.requested import RequestedCall
 from hybridrt.agents.schema import ArgumentsError
 from hybridrt.agents.tools import Tool
 

@@ -14,8 +14,9 @@ from openai import AsyncOpenAI
 
 from hybridrt.agents.chunks import as_json, open_chunks
 from hybridrt.agents.errors import ModelError
+from hybridrt.agents.requested import RequestedCalls
 
-__all__ = ["Reply", "RequestedCall", "read_reply"]
+__all__ = ["Reply", "read_reply"]
 
 Json = dict[str, Any]
 
@@ -23,30 +24,6 @@ _GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
 """What an endpoint says of a reply that it did not bring to its end: vLLM the first, DeepSeek the last."""
 _GRACE = 5.0
 """Seconds that a reply whose end has been said may take to say what it used; not measured."""
-
-
-@dataclass(slots=True)
-class RequestedCall:
-    """A tool call as it comes together."""
-
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-    def message(self) -> Json:
-        """Return it as the protocol writes it, with arguments that the endpoint can read again."""
-        function = {"name": self.name, "arguments": _as_object(self.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
-
-
-def _as_object(arguments: str) -> str:
-    """Return arguments as they came if they are a JSON object: some endpoints refuse all others."""
-    try:
-        if isinstance(json.loads(arguments), dict):
-            return arguments
-    except (ValueError, RecursionError):
-        pass
-    return json.dumps({"invalid_arguments": arguments}) if arguments.strip() else "{}"
 
 
 @dataclass(slots=True)
@@ -63,17 +40,16 @@ class Reply:
     """
 
     text: str = ""
-    calls: list[RequestedCall] = field(default_factory=list)
+    calls: RequestedCalls = field(default_factory=RequestedCalls)
     finish_reason: str | None = None
     usage: Json | None = None
     pieces: int = 0
     opened: bool = False
-    _numbered: dict[int, RequestedCall] = field(default_factory=dict)
 
     def add(self, chunk: Json) -> str:
         """Take in a chunk and return the text that it brings.
 
-        Endpoints differ: some send no list of choices with what they count, or no index or id with a call.
+        Endpoints differ: some send no list of choices with what they count.
         """
         self.usage = dict(chunk.get("usage") or ()) or self.usage
         said = ""
@@ -86,36 +62,15 @@ class Reply:
                 continue
             self.pieces += 1
             for piece in delta.get("tool_calls") or ():
-                self._add_call(piece)
+                self.calls.add(piece)
             said += (delta.get("content") or "") + (delta.get("refusal") or "")
         self.text += said
         return said
 
-    def _add_call(self, piece: Json) -> None:
-        """Add a piece of a tool call.
-
-        Those of one call share an index, and all but the first lack the id. Where an endpoint sends neither,
-        a name after arguments begins another call.
-        """
-        number, id, function = piece.get("index"), piece.get("id"), piece.get("function") or {}
-        number = -1 if number is None else number
-        call = self._numbered.get(number)
-        if (
-            call is None
-            or (id and id != call.id and (call.id or number < 0))
-            or (not id and function.get("name") and call.arguments)
-        ):
-            call = self._numbered[number] = RequestedCall()
-            self.calls.append(call)
-        call.id = id or call.id
-        call.name += function.get("name") or ""
-        call.arguments += function.get("arguments") or ""
-
     def clear(self) -> None:
         """Forget what has come: it is asked for again."""
         self.text, self.finish_reason, self.usage, self.pieces, self.opened = "", None, None, 0, False
-        self.calls.clear()
-        self._numbered.clear()
+        self.calls = RequestedCalls()
 
     def name_calls(self, first: int) -> None:
         """Give ids to calls that came without one; the first is numbered so."""
