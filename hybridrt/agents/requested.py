@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,19 +11,28 @@ __all__ = ["RequestedCall", "RequestedCalls"]
 
 Json = dict[str, Any]
 
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+
 
 @dataclass(slots=True)
 class RequestedCall:
-    """A tool call as it comes together."""
+    """A tool call as it comes together.
+
+    Attributes:
+        extra: What the endpoint wants back beside it; Gemini signs its thoughts there.
+    """
 
     id: str = ""
     name: str = ""
     arguments: str = ""
+    extra: Json | None = None
 
     def message(self) -> Json:
-        """Return it as the protocol writes it, with arguments that the endpoint can read again."""
-        function = {"name": self.name, "arguments": _as_object(self.arguments)}
-        return {"id": self.id, "type": "function", "function": function}
+        """Return it as the protocol writes it, with a name and arguments that the endpoint can read again."""
+        name = _NOT_IN_A_NAME.sub("_", self.name)[:64] or "unnamed"
+        function = {"name": name, "arguments": _as_object(self.arguments)}
+        message = {"id": self.id, "type": "function", "function": function}
+        return message if self.extra is None else {**message, "extra_content": self.extra}
 
 
 def _as_object(arguments: str) -> str:
@@ -32,7 +42,7 @@ def _as_object(arguments: str) -> str:
             return arguments
     except (ValueError, RecursionError):
         pass
-    return json.dumps({"invalid_arguments": arguments}) if arguments.strip() else "{}"
+    return "{}" if arguments.strip() in ("", "null") else json.dumps({"invalid_arguments": arguments})
 
 
 class RequestedCalls(list[RequestedCall]):
@@ -43,21 +53,27 @@ class RequestedCalls(list[RequestedCall]):
         self._numbered: dict[int, RequestedCall] = {}
 
     def add(self, piece: Json) -> None:
-        """Add a piece to the call that it belongs to.
-
-        Those of one call share an index, and all but the first lack the id. Where an endpoint sends neither,
-        a name after arguments begins another call.
-        """
-        number, id, function = piece.get("index"), piece.get("id"), piece.get("function") or {}
+        """Add a piece to the call that it belongs to; some endpoints send no index or no id."""
+        number, id, function = piece.get("index"), piece.get("id") or "", piece.get("function") or {}
         number = -1 if number is None else number
+        name, arguments = function.get("name") or "", function.get("arguments") or ""
         call = self._numbered.get(number)
-        if (
-            call is None
-            or (id and id != call.id and (call.id or number < 0))
-            or (not id and function.get("name") and call.arguments)
-        ):
+        if call is None or _begins_another(call, id, name, numbered=number >= 0):
             call = self._numbered[number] = RequestedCall()
             self.append(call)
-        call.id = id or call.id
-        call.name += function.get("name") or ""
-        call.arguments += function.get("arguments") or ""
+        call.id = call.id or id
+        if name != call.name:  # some repeat it in each piece, others split it
+            call.name += name
+        call.arguments += arguments if isinstance(arguments, str) else json.dumps(arguments)
+        call.extra = piece.get("extra_content") or call.extra
+
+
+def _begins_another(call: RequestedCall, id: str, name: str, *, numbered: bool) -> bool:
+    """Return True if a piece with the index of a call, or without one as that call, is not a part of it.
+
+    Some endpoints give all calls one index, so another id begins another call; with a name, because others
+    give each piece of a call an id of its own. Where there are no ids, a name after arguments does.
+    """
+    if id:
+        return id != call.id and (not numbered or bool(call.id and name))
+    return bool(name and call.arguments and not call.id)
