@@ -20,8 +20,12 @@ __all__ = ["Reply", "read_reply"]
 
 Json = dict[str, Any]
 
-_GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource"})
-"""What an endpoint says of a reply that it did not bring to its end: vLLM the first, DeepSeek the last."""
+_GIVEN_UP = frozenset({"abort", "error", "insufficient_system_resource", "network_error"})
+"""What endpoints say of a reply that they did not bring to its end; the last two are DeepSeek's and GLM's."""
+_MEANT = {"model_length": "length", "model_context_window_exceeded": "length", "sensitive": "content_filter"}
+"""Reasons that Mistral (the first) and GLM give, by the names that OpenAI gives them."""
+_REASONING = ("reasoning_content", "reasoning", "reasoning_details")
+"""What a model thinks: DeepSeek and Kimi send the first, OpenRouter the others."""
 _GRACE = 5.0
 """Seconds that a reply whose end has been said may take to say what it used; not measured."""
 
@@ -35,7 +39,8 @@ class Reply:
         calls: What it asks for, in order.
         finish_reason: Why it ended; None as long as it has not.
         usage: What the endpoint counted, or None.
-        pieces: Pieces of text and of calls, each at least a token.
+        reasoning: What the model thought, under the endpoint's own names.
+        pieces: Pieces that brought something, each at least a token.
         opened: The endpoint has begun to answer.
     """
 
@@ -43,8 +48,10 @@ class Reply:
     calls: RequestedCalls = field(default_factory=RequestedCalls)
     finish_reason: str | None = None
     usage: Json | None = None
+    reasoning: Json = field(default_factory=dict)
     pieces: int = 0
     opened: bool = False
+    _half: str = ""
 
     def add(self, chunk: Json) -> str:
         """Take in a chunk and return the text that it brings.
@@ -52,37 +59,65 @@ class Reply:
         Endpoints differ: some send no list of choices with what they count.
         """
         self.usage = dict(chunk.get("usage") or ()) or self.usage
-        said = ""
-        for choice in chunk.get("choices") or ():
-            if choice.get("index"):  # only one was asked for
-                continue
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-            delta = choice.get("delta")
-            if delta is None:
-                continue
-            self.pieces += 1
-            for piece in delta.get("tool_calls") or ():
-                self.calls.add(piece)
-            said += (delta.get("content") or "") + (delta.get("refusal") or "")
+        said = "".join(map(self._add_choice, chunk.get("choices") or ()))
+        said, self._half = _join_pairs(self._half + said)
         self.text += said
         return said
+
+    def _add_choice(self, choice: Json) -> str:
+        if choice.get("index"):  # only one was asked for
+            return ""
+        if reason := choice.get("finish_reason"):
+            self.finish_reason = _MEANT.get(reason, reason)
+        delta = choice.get("delta") or {}
+        self.pieces += any(value for name, value in delta.items() if name != "role")
+        for piece in delta.get("tool_calls") or ():
+            self.calls.add(piece)
+        for name in _REASONING:
+            if thought := delta.get(name):
+                self.reasoning[name] = self.reasoning[name] + thought if name in self.reasoning else thought
+        return _text_of(delta.get("content")) + (delta.get("refusal") or "")
 
     def clear(self) -> None:
         """Forget what has come: it is asked for again."""
         self.text, self.finish_reason, self.usage, self.pieces, self.opened = "", None, None, 0, False
-        self.calls = RequestedCalls()
+        self.calls, self.reasoning, self._half = RequestedCalls(), {}, ""
 
-    def name_calls(self, first: int) -> None:
-        """Give ids to calls that came without one; the first is numbered so."""
+    def complete_calls(self, first: int) -> None:
+        """Give ids to calls that came without one, the first numbered so, and join what was cut in two."""
         for number, call in enumerate(self.calls, first):
             call.id = call.id or f"call_{number}"
+            call.arguments = _join_pairs(call.arguments)[0]
 
     def message(self) -> Json:
-        """Return the reply as a message of the conversation."""
+        """Return the reply as a message of the conversation.
+
+        What the model thought goes back with tool calls only: there some endpoints refuse to go on without.
+        """
         message: Json = {"role": "assistant", "content": self.text or None}
         if self.calls:
             message["tool_calls"] = [call.message() for call in self.calls]
+            message |= json.loads(_join_pairs(json.dumps(self.reasoning, ensure_ascii=False))[0])
         return message
+
+
+def _text_of(content: Any) -> str:
+    """Return the text of a content; Mistral sends it in parts, those of the kind "thinking" among them."""
+    if isinstance(content, list):
+        return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
+    return content or ""
+
+
+def _join_pairs(text: str) -> tuple[str, str]:
+    """Return a text with its surrogate pairs joined, and the first half of one at its end.
+
+    Some servers cut an emoji in two. A half that stays alone becomes a replacement character.
+    """
+    half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+    text = text.removesuffix(half)
+    if not text.isascii():
+        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text, half
 
 
 async def read_reply(
@@ -134,6 +169,8 @@ async def _texts(
 def _added(reply: Reply, chunk: Any) -> str:
     """Return the text of a chunk that was added to its reply."""
     try:
+        if chunk.get("object") == "error":  # as vLLM tells of one
+            raise ValueError(chunk.get("message"))
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
         raise ValueError(f"a chunk that is none of a chat completion ({error})") from error
@@ -159,4 +196,6 @@ def _cause(error: Exception, stall_timeout: float | None) -> str:
         return f"a stream that is no JSON ({error})"
     inner = error.__cause__
     told = str(error) or type(error).__name__
+    if type(error) is openai.APIError and isinstance(error.body, str):  # which the client does not read
+        told = error.body
     return f"{told} ({inner})" if inner is not None and str(inner) else told

@@ -258,7 +258,7 @@ async def test_a_chunk_that_is_none_of_a_chat_completion_is_an_error_that_says_s
             await agent.run("Why?")
 
 
-@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource"])
+@pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "network_error"])
 async def test_a_reply_that_the_endpoint_gave_up_is_no_answer(reason: str) -> None:
     server = ModelServer([text("Be"), end(reason)])
     async with server.agent() as agent:
@@ -272,6 +272,17 @@ async def test_a_reply_given_up_before_it_said_anything_is_asked_for_again(no_wa
     async with server.agent() as agent:
         assert (await agent.run("Why?")).text == "Because."
     assert len(no_waits) == 1
+
+
+async def test_what_was_thought_in_a_reply_that_broke_off_is_forgotten(no_waits: list[float]) -> None:
+    def thinking(thought: str) -> Json:
+        return {"choices": [{"index": 0, "delta": {"reasoning_content": thought}}]}
+
+    again = [thinking("Again."), call("fly", "{}"), end("tool_calls")]
+    server = ModelServer([thinking("Lost."), end("abort")], again, ANSWER)
+    async with server.agent(never) as agent:
+        await agent.run("Why?")
+    assert server.requests[-1]["messages"][1]["reasoning_content"] == "Again."
 
 
 @pytest.mark.parametrize(

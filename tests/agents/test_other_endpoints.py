@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridrt import tool
-from hybridrt.agents import Event, ToolCall
+from hybridrt.agents import Event, ModelError, Text, ToolCall
 from tests.agents.server import Json, ModelServer, call, end, text
 
 ANSWER = [text("Because."), end()]
@@ -35,6 +35,42 @@ def told(server: ModelServer) -> list[str]:
 
 def thought(text: str) -> Json:
     return {"type": "reasoning.text", "text": text}
+
+
+@pytest.mark.parametrize(
+    ("pieces", "back"),
+    [
+        (
+            [{"reasoning_content": "Let me "}, {"reasoning_content": "see."}],
+            {"reasoning_content": "Let me see."},
+        ),
+        (
+            [
+                {"reasoning": "a", "reasoning_details": [thought("a")]},
+                {"reasoning": "b", "reasoning_details": [thought("b")]},
+            ],
+            {"reasoning": "ab", "reasoning_details": [thought("a"), thought("b")]},
+        ),
+        (
+            [{"reasoning_content": "\ud83d"}, {"reasoning_content": "\ude00"}],
+            {"reasoning_content": "\U0001f600"},
+        ),
+        ([{"reasoning_content": None}], {}),
+    ],
+)
+async def test_what_the_model_thought_goes_back_with_its_tool_calls(pieces: list[Json], back: Json) -> None:
+    server = ModelServer([*(piece(**each) for each in pieces), *SEARCH], ANSWER)
+    await events_of(server)
+    message = server.requests[1]["messages"][1]
+    assert {name: value for name, value in message.items() if name.startswith("reasoning")} == back
+    assert message["content"] is None
+
+
+async def test_what_the_model_thought_before_an_answer_does_not_go_back() -> None:
+    server = ModelServer([piece(reasoning_content="Hm."), *ANSWER])
+    async with server.agent() as agent:
+        done = await agent.run("Why?")
+    assert done.messages[-1] == {"role": "assistant", "content": "Because."}
 
 
 async def test_a_signature_beside_a_tool_call_goes_back_with_it() -> None:
@@ -90,3 +126,58 @@ async def test_a_name_that_no_tool_may_have_goes_back_as_one_that_a_tool_may_hav
     assert isinstance(events[0], ToolCall)
     assert events[0].name == name
     assert f"got {name!r}" in told(server)[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("model_length", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("sensitive", "content_filter"),
+    ],
+)
+async def test_a_cut_reply_is_known_by_the_endpoints_own_reason(said: str, reason: str) -> None:
+    server = ModelServer([text("Well"), call("search", "{}"), end(said)])
+    async with server.agent(search) as agent:
+        done = await agent.run("Why?")
+    assert (done.reason, done.tool_calls) == (reason, 0)
+
+
+async def test_text_that_comes_in_parts_is_said_without_what_was_thought() -> None:
+    thinking = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    parts = [{"type": "text", "text": "Be"}, {"type": "text", "text": "cause."}]
+    server = ModelServer([piece(content=[thinking]), piece(content=parts), end()])
+    events = await events_of(server)
+    assert events[:-1] == [Text("Because.")]
+
+
+async def test_an_emoji_that_was_cut_in_two_is_joined() -> None:
+    halves = [text("a\ud83d"), text("\ude00b"), call("search", '{"query":"\ud83d'), call(None, '\ude00"}')]
+    server = ModelServer([*halves, end("tool_calls")], ANSWER)
+    events = await events_of(server)
+    assert events[:2] == [Text("a"), Text("\U0001f600b")]
+    assert server.requests[1]["messages"][1]["content"] == "a\U0001f600b"
+    assert told(server) == ["found \U0001f600"]
+
+
+async def test_half_an_emoji_alone_becomes_a_replacement_character() -> None:
+    server = ModelServer([text("a\ud83d"), text("b"), *SEARCH], ANSWER)
+    await events_of(server)
+    assert server.requests[1]["messages"][1]["content"] == "a\ufffdb"
+
+
+async def test_pieces_that_bring_nothing_are_no_tokens() -> None:
+    empty = [piece(role="assistant", content=""), piece(), piece(content=None)]
+    async with ModelServer([*empty * 5, *ANSWER]).agent(max_tokens=5) as agent:
+        done = await agent.run("Why?")
+    assert (done.text, done.reason) == ("Because.", "answered")
+
+
+@pytest.mark.parametrize(
+    "error",
+    ['{"error": "out of memory"}', '{"object": "error", "message": "out of memory", "code": 400}'],
+)
+async def test_an_error_within_a_stream_keeps_its_text(error: str) -> None:
+    async with ModelServer([error]).agent(retries=0) as agent:
+        with pytest.raises(ModelError, match="to answer, got out of memory"):
+            await agent.run("Why?")
