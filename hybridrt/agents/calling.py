@@ -6,9 +6,10 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
 from hybridrt.agents.events import ToolResult
 from hybridrt.agents.measured import Measure
@@ -100,14 +101,27 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
         if task is not None and task.cancelling():
             raise
         return _cancelled(call), "CancelledError"
-    except Exception as error:  # whatever a tool raises, the model may find another way
+    except (Exception, SystemExit) as error:  # whatever a tool raises, the model may find another way
         logger.debug("the tool %s raised, and the model is told", call.name, exc_info=error)
         return _error(f"{type(error).__name__}: {error}"), type(error).__name__
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else to_json(value, fallback=str).decode()
+    text = value if isinstance(value, str) else _as_json(value)
     return text.encode(errors="replace").decode()  # half a surrogate pair is no JSON
+
+
+def _as_json(value: Any) -> str:
+    try:
+        return to_json(value, fallback=_plain).decode()
+    except PydanticSerializationError:  # of bytes that are no text, or of half a surrogate pair
+        to_plain = partial(to_jsonable_python, fallback=_plain, bytes_mode="base64")
+        return json.dumps(value, ensure_ascii=False, default=to_plain)
+
+
+def _plain(value: Any) -> Any:
+    """Return lists for arrays, all of whose values the model is to see, and else a text."""
+    return value.tolist() if hasattr(type(value), "tolist") else str(value)
 
 
 def _cancelled(call: RequestedCall) -> str:

@@ -1,0 +1,71 @@
+"""What the model is told of the value that a tool returns, or of the error that it raises."""
+
+from __future__ import annotations
+
+import array
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from hybridrt.agents import Done, ToolResult
+from tests.agents.server import ModelServer, call, end, text
+
+
+async def result_of(tool: Any) -> ToolResult:
+    """Return what came of a tool; the model hears of it and answers."""
+    server = ModelServer([call(tool.__name__, "{}"), end("tool_calls")], [text("Well."), end()])
+    async with server.agent(tool) as agent:
+        events = [event async for event in agent.stream("Why?")]
+    assert isinstance(events[-1], Done)
+    (result,) = (event for event in events if isinstance(event, ToolResult))
+    assert server.tool_messages()[0]["content"] == result.text
+    return result
+
+
+async def result_of_value(value: Any) -> ToolResult:
+    async def find() -> Any:
+        return value
+
+    return await result_of(find)
+
+
+async def exit_on_the_loop() -> None:
+    sys.exit("no such file")
+
+
+def exit_in_a_thread() -> None:
+    sys.exit("no such file")
+
+
+@pytest.mark.parametrize("tool", [exit_on_the_loop, exit_in_a_thread])
+async def test_a_tool_that_exits_ends_itself_and_not_the_program(tool: Any) -> None:
+    result = await result_of(tool)
+    assert result.error == "SystemExit"
+    assert json.loads(result.text) == {"error": "SystemExit: no such file"}
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"name": "owl", "image": b"\xff\xfe"}, {"name": "owl", "image": "__4="}),
+        (bytearray(b"\xff"), "_w=="),
+        (["a\udcffb"], ["a?b"]),
+        ({"a\udcffb": {1}}, {"a?b": [1]}),
+    ],
+)
+async def test_bytes_and_file_names_that_are_no_text_reach_the_model(value: Any, told: Any) -> None:
+    result = await result_of_value(value)
+    assert result.error is None
+    assert json.loads(result.text) == told
+
+
+async def test_all_the_values_of_an_array_reach_the_model() -> None:
+    result = await result_of_value({"scores": array.array("d", range(2000))})
+    assert json.loads(result.text) == {"scores": [*range(2000)]}
+
+
+async def test_a_class_that_could_make_lists_is_a_text() -> None:
+    result = await result_of_value([array.array])
+    assert json.loads(result.text) == [str(array.array)]
