@@ -28,7 +28,7 @@ Json = dict[str, Any]
 _SECTION = re.compile(
     r"(Args|Arguments|Attributes|Example|Examples|Note|Notes|Raises|Returns|Warns|Yields):\s*\Z"
 )
-_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)\Z")
+_ENTRY = re.compile(r"\*{0,2}(\w+)(?:\s*\(.*?\)(?=:))?:\s*(.*)\Z")
 _ANY = inspect.Parameter.empty
 _typed_dict: Any = TypedDict
 """Not under its own name, by which type checkers want to know the fields."""
@@ -94,12 +94,13 @@ class Arguments:
     _adapter: TypeAdapter[Json]
 
     def read(self, arguments: str) -> Json:
-        """Return the keyword arguments that a JSON object stands for; empty text is an empty object.
+        """Return the keyword arguments that a JSON object stands for; empty text and null are an empty one.
 
         Raises:
             ArgumentsError: It is no JSON, or does not fit the schema.
         """
-        return self._checked(self._adapter.validate_json, arguments.strip() or "{}")
+        arguments = arguments.strip()
+        return self._checked(self._adapter.validate_json, "{}" if arguments in ("", "null") else arguments)
 
     def check(self, arguments: Mapping[str, Any]) -> Json:
         """Return keyword arguments, given as Python values, with the types that the function wants.
@@ -130,7 +131,10 @@ def describe(fn: Callable[..., Any], name: str, docstring: Docstring) -> Argumen
     hints = _hints(fn, name)
     fields: dict[str, Any] = {}
     defaults: Json = {}
+    bound = _bound(fn)
     for parameter in _signature(fn, name).parameters.values():
+        if parameter.name in bound:
+            continue
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
         if parameter.default is None and not _takes_none(hint):
@@ -163,11 +167,21 @@ def describe(fn: Callable[..., Any], name: str, docstring: Docstring) -> Argumen
 
 def plain_function(fn: Any) -> Any:
     """Return the function below decorators and partials, which has the hints and the docstring."""
-    while True:
-        inner = fn.func if isinstance(fn, functools.partial) else getattr(fn, "__wrapped__", None)
-        if inner is None:
-            return fn
-        fn = inner
+    *_, plain = _layers(fn)
+    return plain
+
+
+def _bound(fn: Any) -> set[str]:
+    """Return the parameters that partials give by name: the model neither sees nor sets them."""
+    partials = (layer for layer in _layers(fn) if isinstance(layer, functools.partial))
+    return set().union(*(layer.keywords for layer in partials))
+
+
+def _layers(fn: Any) -> typing.Iterator[Any]:
+    """Yield a function and, one by one, what is below its decorators and partials."""
+    while fn is not None:
+        yield fn
+        fn = fn.func if isinstance(fn, functools.partial) else getattr(fn, "__wrapped__", None)
 
 
 def _signature(fn: Callable[..., Any], name: str) -> inspect.Signature:
@@ -248,10 +262,15 @@ def _without_titles(schema: Any, *, names: bool = False) -> Any:
         return [_without_titles(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    return {
+    plain = {
         key: _without_titles(value, names=key in ("properties", "$defs") and not names)
         if key not in ("default", "const", "enum", "examples") or names
         else value
         for key, value in schema.items()
         if key != "title" or names
     }
+    kinds = None if names else plain.get("prefixItems")
+    if kinds:  # a tuple; OpenAI refuses an array without `items`
+        alike = all(kind == kinds[0] for kind in kinds)
+        plain.setdefault("items", kinds[0] if alike else {"anyOf": kinds})
+    return plain

@@ -112,6 +112,14 @@ async def test_arguments_may_come_as_an_object() -> None:
     assert told(server) == ["found x"]
 
 
+async def test_arguments_may_be_null_where_none_are_needed() -> None:
+    server = ModelServer([call("search", "null"), end("tool_calls")], ANSWER)
+    await events_of(server)
+    assert told(server) == ["found nothing"]
+    (asked,) = server.requests[1]["messages"][1]["tool_calls"]
+    assert asked["function"]["arguments"] == "{}"
+
+
 @pytest.mark.parametrize(
     ("name", "back"),
     [("web.search now", "web_search_now"), ("x" * 70, "x" * 64), ("", "unnamed")],

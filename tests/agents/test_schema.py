@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import pytest
 from pydantic import Field
@@ -96,7 +96,7 @@ async def test_arguments_that_do_not_fit_are_refused_with_what_is_wrong(
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize("arguments", ["", "  ", "{}"])
+@pytest.mark.parametrize("arguments", ["", "  ", "{}", "null"])
 async def test_no_arguments_may_be_written_in_several_ways(arguments: str) -> None:
     @tool
     def ping() -> str:
@@ -231,6 +231,37 @@ async def test_a_bound_method_and_a_partial_are_tools() -> None:
     assert await partial.invoke() == "shop: milk"
 
 
+@pytest.mark.parametrize("wrap", [lambda fn: fn, offload], ids=["partial", "offloaded partial"])
+async def test_what_a_partial_gives_by_name_is_the_functions_own(wrap: Callable[[Any], Any]) -> None:
+    def find(query: str, token: str, count: int = 3) -> str:
+        return f"{query} {token} {count}"
+
+    made = tool(wrap(functools.partial(find, token="secret")), name="find")
+    assert [*made.parameters["properties"]] == ["query", "count"]
+    assert await made.invoke('{"query": "x"}') == "x secret 3"
+    with pytest.raises(ArgumentsError, match="token: "):
+        await made.invoke('{"query": "x", "token": "other"}')
+
+
+class Corner(NamedTuple):
+    x: int
+    label: str
+
+
+async def test_tuples_say_what_their_items_are() -> None:
+    async def draw(size: tuple[int, int], corner: Corner, prefixItems: int = 0) -> str:
+        return f"{size} {corner.label}"
+
+    made = tool(draw)
+    properties, corner = made.parameters["properties"], made.parameters["$defs"]["Corner"]
+    assert properties["size"]["items"] == {"type": "integer"}
+    assert corner["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    assert properties["prefixItems"] == {"type": "integer", "default": 0}
+    assert await made.invoke('{"size": [1, 2], "corner": [1, "a"]}') == "(1, 2) a"
+    with pytest.raises(ArgumentsError):
+        await made.invoke('{"size": [1, 2, 3], "corner": [1, "a"]}')
+
+
 def test_an_offloaded_function_is_described_like_the_function() -> None:
     assert tool(offload(everything)).definition() == tool(everything).definition()
 
@@ -246,6 +277,11 @@ def test_an_offloaded_function_is_described_like_the_function() -> None:
             "Text.\n\nArgs:\n    a: One\n        two: three.\n\n    b: B.",
             "Text.",
             {"a": "One two: three.", "b": "B."},
+        ),
+        (
+            "Text.\n\nArgs:\n    a (int, default=(1)): A.\n    b (list[(int)]): B (c): d.",
+            "Text.",
+            {"a": "A.", "b": "B (c): d."},
         ),
         ("Text.\n\n  Args:\n      a: The a.\n\n  More.\n", "Text.", {"a": "The a."}),
         ("Args: in the middle of a text.", "Args: in the middle of a text.", {}),
