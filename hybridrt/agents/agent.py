@@ -27,7 +27,7 @@ __all__ = ["Agent"]
 T = TypeVar("T")
 Json = dict[str, Any]
 
-_RESERVED = frozenset({"messages", "model", "n", "stream", "stream_options", "tool_choice", "tools"})
+_RESERVED = frozenset({"messages", "model", "n", "stream", "tool_choice", "tools"})
 
 
 @dataclass(slots=True)
@@ -47,11 +47,13 @@ class _Run:
     def count(self, reply: Reply) -> None:
         """Add what a reply used."""
         usage, counted = self.usage, reply.usage or {}
+        read, written = counted.get("prompt_tokens") or 0, counted.get("completion_tokens") or 0
+        total = counted.get("total_tokens") or 0  # at xAI and Gemini it alone has the thoughts
         self.usage = Usage(
             requests=usage.requests + 1,
             uncounted=usage.uncounted + (not counted),
-            prompt_tokens=usage.prompt_tokens + (counted.get("prompt_tokens") or 0),
-            completion_tokens=usage.completion_tokens + (counted.get("completion_tokens") or 0),
+            prompt_tokens=usage.prompt_tokens + read,
+            completion_tokens=usage.completion_tokens + max(written, total - read),
         )
 
 
@@ -311,15 +313,15 @@ def _messages(question: str | Sequence[Mapping[str, Any]]) -> list[Json]:
 
 
 def _done(run: _Run, reply: Reply, reason: Reason, turns: int) -> Done:
-    """Return the end; a conversation never ends with calls that have no results."""
-    said = (*run.messages, {"role": "assistant", "content": reply.text})
+    """Return the end; no conversation ends with calls that have no results, or with an empty message."""
+    last = [{"role": "assistant", "content": reply.text}] if reply.text else []
     return Done(
         text=reply.text,
         reason=reason,
         usage=run.usage,
         turns=turns,
         tool_calls=run.tool_calls,
-        messages=said,
+        messages=(*run.messages, *last),
     )
 
 

@@ -32,7 +32,8 @@ async def open_chunks(client: AsyncOpenAI, request: Json, stall_timeout: float |
 
     Args:
         client: Where the model is.
-        request: What `create` takes, without the arguments for streaming.
+        request: What `create` takes, without `stream`. `stream_options` asks for what was used, if it is not
+            given; None leaves it out.
         stall_timeout: Seconds without an answer after which the client tries again, if it may; None: as the
             client says. Not for all of its tries, between which it waits as `Retry-After` says.
 
@@ -40,7 +41,9 @@ async def open_chunks(client: AsyncOpenAI, request: Json, stall_timeout: float |
         openai.OpenAIError: The endpoint refused or failed.
     """
     bound = {} if stall_timeout is None else {"timeout": _timeout(client, stall_timeout)}
-    body = {**bound, **request, "stream": True, "stream_options": {"include_usage": True}}
+    body = {"stream_options": {"include_usage": True}, **bound, **request, "stream": True}
+    if body["stream_options"] is None:
+        del body["stream_options"]
     create: Any = client.chat.completions.create
     if _is_replaced(create):
         stream: AsyncStream[Any] = await create(**body)

@@ -99,7 +99,7 @@ class Done:
         turns: Exchanges with the model.
         tool_calls: Tools that were called.
         messages: The whole conversation but for the instructions; give it to the agent again, with one more
-            message of the user's, to go on.
+            message of the user's, to go on. If the model said nothing in its last reply, it ends before that.
     """
 
     text: str

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridrt import tool
-from hybridrt.agents import Event, ModelError, Text, ToolCall
+from hybridrt.agents import Event, ModelError, Text, ToolCall, Usage
 from tests.agents.server import Json, ModelServer, call, end, text
 
 ANSWER = [text("Because."), end()]
@@ -182,6 +182,20 @@ async def test_pieces_that_bring_nothing_are_no_tokens() -> None:
 
 
 @pytest.mark.parametrize(
+    ("counted", "written"),
+    [
+        ({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 112}, 107),
+        ({"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}, 7),
+        ({"prompt_tokens": 5, "completion_tokens": 7}, 7),
+    ],
+)
+async def test_thoughts_that_only_the_total_counts_are_counted(counted: Json, written: int) -> None:
+    async with ModelServer([*ANSWER, {"choices": [], "usage": counted}]).agent() as agent:
+        done = await agent.run("Why?")
+    assert done.usage == Usage(requests=1, prompt_tokens=5, completion_tokens=written)
+
+
+@pytest.mark.parametrize(
     "error",
     ['{"error": "out of memory"}', '{"object": "error", "message": "out of memory", "code": 400}'],
 )
@@ -189,3 +203,18 @@ async def test_an_error_within_a_stream_keeps_its_text(error: str) -> None:
     async with ModelServer([error]).agent(retries=0) as agent:
         with pytest.raises(ModelError, match="to answer, got out of memory"):
             await agent.run("Why?")
+
+
+async def test_the_options_of_the_stream_can_be_left_out() -> None:
+    server = ModelServer(ANSWER)
+    async with server.agent(parameters={"stream_options": None}) as agent:
+        done = await agent.run("Why?")
+    assert "stream_options" not in server.requests[0]
+    assert done.usage == Usage(requests=1, uncounted=1)
+
+
+async def test_a_conversation_does_not_end_with_a_message_that_says_nothing() -> None:
+    server = ModelServer([piece(reasoning_content="Hm."), end("length")])
+    async with server.agent() as agent:
+        done = await agent.run("Why?")
+    assert (done.reason, done.messages) == ("length", ({"role": "user", "content": "Why?"},))
