@@ -11,7 +11,7 @@ from typing import Any
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
-from hybridrt.executor.report import pool_statistics
+from hybridrt.executor.report import function_statistics
 from hybridrt.isolates.reference import refer
 from hybridrt.loop.binding import current_binding, has_binding
 from hybridrt.measure.libraries import Library, threaded_libraries
@@ -55,13 +55,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         raise TypeError(f"explain needs the function itself, got {fn!r}")
     offloaded = fn if isinstance(fn, Offloaded) else None
     function = fn if offloaded is None else offloaded._fn
-    name = identify(function)[1]
-    rows = [
-        (row, pool)
-        for pool in shared.all_pools()
-        for row in pool_statistics(pool, "").functions
-        if row.name == name
-    ]
+    key, name, _ = identify(function)
+    rows = [(row, pool) for pool in shared.all_pools() if (row := function_statistics(pool, key)) is not None]
     here = _own_pool()
     own = [found for found in rows if found[1] is here and _calls(found[0])]
     row, pool = max(own or rows, key=lambda found: _calls(found[0]), default=(None, None))

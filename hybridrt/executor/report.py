@@ -8,6 +8,7 @@ from typing import Any
 from hybridrt.control.checked import CheckedPolicy
 from hybridrt.control.window import Policy
 from hybridrt.observe.functions import Copied, blocking_ratio, copy_of, summary_of
+from hybridrt.placements import PlacementStatistics
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.protocols import Batching, Placed
 from hybridrt.pool.state import Call, Pool, Worker
@@ -21,7 +22,7 @@ from hybridrt.values import (
     RunningCall,
 )
 
-__all__ = ["pool_statistics"]
+__all__ = ["function_statistics", "pool_statistics"]
 
 
 def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None) -> Statistics:
@@ -35,7 +36,7 @@ def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None
         copies = pool.profiles.copy_locked()
         batched = dict(pool.batched)
         in_line = pool.budget.permits.waits
-        placed = [(copy_of(profile), one) for profile, one in tuple(pool.placed.values())]
+        placed = [(profile.key, copy_of(profile), shown) for profile, shown in tuple(pool.placed.values())]
         running = [_run_locked(worker, call) for worker in pool.roster.workers for call in worker.calls()]
     calls = [_running(now, *run) for run in running]
     functions = _functions(copies, placed, batched, pool.delay_shares.shares())
@@ -48,6 +49,19 @@ def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None
         loop_delay=loop_delay,
         **figures,
     )
+
+
+def function_statistics(pool: Pool, key: object) -> FunctionStatistics | None:
+    """Return the row of the function whose profile has the key, without what is kept by the name; None if
+    the pool has seen no call of it.
+    """
+    with without_convoy(pool.budget.lock):
+        copied = pool.profiles.copy_locked().get(key)
+    profile, shown = pool.placed.get(key, (None, ()))
+    if profile is not None:
+        row = summary_of(copied or copy_of(profile))
+        return replace(row, placement=_together(shown))
+    return None if copied is None else summary_of(copied)
 
 
 def _figures_locked(pool: Pool) -> dict[str, Any]:
@@ -102,8 +116,8 @@ def _failure(policy: Policy) -> dict[str, Any]:
 
 
 def _functions(
-    copies: list[Copied],
-    placed: list[tuple[Copied, Placed]],
+    copies: dict[Any, Copied],
+    placed: list[tuple[Any, Copied, tuple[Placed, ...]]],
     batched: dict[str, Batching],
     delay_shares: dict[str, float],
 ) -> list[FunctionStatistics]:
@@ -111,17 +125,32 @@ def _functions(
 
     Functions of the same name have a row each; what is kept by the name is in the one with the most calls.
     """
-    ordered = sorted(map(summary_of, copies), key=lambda row: row.calls)
-    rows = {row.name: row for row in ordered}
-    others = [row for row in ordered if rows[row.name] is not row]
-    for copied, one in placed:
-        row = summary_of(copied)
-        rows[row.name] = replace(rows.get(row.name, row), placement=one.statistics())
-    for name in rows.keys() & batched.keys():
-        rows[name] = replace(rows[name], batches=batched[name].statistics())
-    for name in rows.keys() & delay_shares.keys():
-        rows[name] = replace(rows[name], delay_share=delay_shares[name])
-    return [*rows.values(), *others]
+    rows = {key: summary_of(copied) for key, copied in copies.items()}
+    for key, copied, shown in placed:
+        rows[key] = replace(rows.get(key) or summary_of(copied), placement=_together(shown))
+    most = {rows[key].name: key for key in sorted(rows, key=lambda key: rows[key].calls)}
+    for name in most.keys() & batched.keys():
+        rows[most[name]] = replace(rows[most[name]], batches=batched[name].statistics())
+    for name in most.keys() & delay_shares.keys():
+        rows[most[name]] = replace(rows[most[name]], delay_share=delay_shares[name])
+    return list(rows.values())
+
+
+def _together(shown: tuple[Placed, ...]) -> PlacementStatistics:
+    """Return where the calls of a function run, those with other options included."""
+    all_of_it = [one.statistics() for one in shown]
+    sizes = (size for each in all_of_it for size in each.sizes)
+    return PlacementStatistics(
+        inline_calls=sum(each.inline_calls for each in all_of_it),
+        inline_wall=sum(each.inline_wall for each in all_of_it),
+        overruns=sum(each.overruns for each in all_of_it),
+        longest_overrun=max(each.longest_overrun for each in all_of_it),
+        paused=max(each.paused for each in all_of_it),
+        isolate_calls=sum(each.isolate_calls for each in all_of_it),
+        not_portable=next((each.not_portable for each in all_of_it if each.not_portable), None),
+        sizes=tuple(sorted(sizes, key=lambda size: -size.calls)),
+        held=sum(each.held for each in all_of_it),
+    )
 
 
 _Run = tuple[str, int, int | None, bool, str]

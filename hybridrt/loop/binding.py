@@ -33,6 +33,10 @@ __all__ = [
     "set_binding",
 ]
 
+_SHOWN_MAX = 8
+"""Routers of one function that are in the statistics at most, those shown last: each set of options has its
+own, and so has a function that is decorated anew for each request. Not tuned."""
+
 
 class LoopBinding:
     """Where the calls of one loop go out and come back.
@@ -97,7 +101,10 @@ class LoopBinding:
     def show(self, fn: Callable[..., Any], placed: Placed) -> None:
         """Have the calls of a function seen in the statistics of the pool."""
         profile = self.pool.profiles.of(fn)
-        self.placed[profile.name] = (profile, placed)
+        _, shown = self.placed.get(profile.key, (profile, ()))
+        if placed not in shown:
+            shown = (*shown[1 - _SHOWN_MAX :], placed)
+        self.placed[profile.key] = (profile, shown)
 
     def with_events(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function so that a call of it here and now has its events."""

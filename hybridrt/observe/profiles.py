@@ -94,9 +94,10 @@ class Profiles:
             for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
                 setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
 
-    def copy_locked(self) -> list[Copied]:
-        """Return copies of the profiles with calls, to be made into values without the lock."""
-        return [copy_of(profile) for profile in (*self._by_key.values(), self._other) if profile.calls]
+    def copy_locked(self) -> dict[Any, Copied]:
+        """Return copies of the profiles with calls, by key, to be made into values without the lock."""
+        profiles = (*self._by_key.values(), self._other)
+        return {profile.key: copy_of(profile) for profile in profiles if profile.calls}
 
 
 def _begin(profile: Profile, kept: Remembered) -> Profile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hybridrt.observe.functions import Profile
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.permits import NONE
+from hybridrt.pool.protocols import Placed
 from hybridrt.pool.state import Pool
 
 __all__ = ["Computed"]
@@ -21,13 +22,14 @@ class Computed:
         self._pool = pool
         self._at = 0.0
         self._cpu_ns: dict[Profile, int] = {}
-        self._inline_ns: dict[str, int] = {}
+        self._inline_ns: dict[Placed, int] = {}
 
     def note(self, at: float) -> None:
         """Begin anew: a beat came in time."""
         self._at = at
         self._cpu_ns = {profile: profile.cpu_ns for profile in self._pool.profiles.all()}
-        self._inline_ns = {name: one.inline_ns for name, (_, one) in tuple(self._pool.placed.items())}
+        placed = tuple(self._pool.placed.values())
+        self._inline_ns = {one: one.inline_ns for _, shown in placed for one in shown}
 
     def since(self, at: float) -> dict[str, float]:
         """Return how many seconds each function had the GIL, or the loop, since the last note, and note anew.
@@ -49,9 +51,10 @@ class Computed:
             share = profile.gil.share
             held = (1.0 if share is None else share) * spent_ns / 1e9
             seconds[profile.name] = seconds.get(profile.name, 0.0) + held
-        for name, inline_ns in self._inline_ns.items():
-            if spent_ns := inline_ns - inline.get(name, 0):
-                seconds[name] = seconds.get(name, 0.0) + min(most_ns, spent_ns) / 1e9
+        for profile, shown in tuple(self._pool.placed.values()):
+            spent_ns = sum(self._inline_ns.get(one, 0) - inline.get(one, 0) for one in shown)
+            if spent_ns > 0:  # counts of two loops may lose one another
+                seconds[profile.name] = seconds.get(profile.name, 0.0) + min(most_ns, spent_ns) / 1e9
         return seconds
 
     def _running_ns(self, most_ns: int) -> dict[Profile, int]:

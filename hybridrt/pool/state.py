@@ -403,8 +403,8 @@ class Pool:
         self.roster = roster
         self.hooks = hooks
         self.profiles = Profiles(without_convoy=without_convoy)
-        self.placed: dict[str, tuple[Profile, Placed]] = {}
-        """Functions whose calls are placed, by name; for the statistics."""
+        self.placed: dict[Any, tuple[Profile, tuple[Placed, ...]]] = {}
+        """Functions whose calls are placed, by the key of the profile; for the statistics."""
         self.delay_shares = DelayShares()
         """Which functions make the loop late that the pool works for."""
         self.tally = Tally()

@@ -73,6 +73,30 @@ async def test_a_function_that_keeps_the_loop_is_charged_for_that() -> None:
         assert computed.since(1.0)[identify(spin)[1]] >= 0.02
 
 
+async def test_a_function_with_two_sets_of_options_is_charged_for_what_both_keep_the_loop() -> None:
+    async with Runtime() as runtime:
+        pool = runtime.executor._pool
+        long, short = offload(spin, where="inline"), offload(spin, where="inline")
+        await long(0.02)
+        computed = Computed(pool)
+        computed.note(0.0)
+        await short(0.001)
+        assert computed.since(1.0)[identify(spin)[1]] >= 0.001
+        await long(0.001)
+        assert computed.since(2.0)[identify(spin)[1]] >= 0.001
+
+
+async def test_a_count_that_another_loop_has_lost_charges_nothing() -> None:
+    async with Runtime() as runtime:
+        fn = offload(spin, where="inline")
+        await fn(0.001)
+        computed = Computed(runtime.executor._pool)
+        computed.note(0.0)
+        assert fn._router is not None
+        fn._router.size_class(None).inline_wall_ns = 0
+        assert computed.since(1.0) == {}
+
+
 async def test_the_statistics_and_explain_tell_the_share() -> None:
     async with Runtime() as runtime:
         await runtime.offload(spin, 0.001)

@@ -241,6 +241,33 @@ async def test_a_function_on_the_loop_says_so(clock: ManualClock) -> None:
     assert "A call costs, with eight callers at once: inline 5.0 us, thread " in str(told)
 
 
+async def test_calls_with_other_options_count_beside_those_before(clock: ManualClock) -> None:
+    fn = pure(Work(clock))
+    await learn(fn, "abc", calls=5)
+    seen = placement(fn)
+    await learn(fn.options(limit=2), "abc", calls=1)
+    both = placement(fn)
+    assert (both.inline_calls, both.inline_wall) == (seen.inline_calls, seen.inline_wall)
+    assert [size.calls for size in both.sizes] == [5, 1]
+
+
+async def test_a_function_that_is_offloaded_for_each_call_is_counted_by_its_last_ones(
+    clock: ManualClock,
+) -> None:
+    work = Work(clock)
+    for _ in range(20):
+        await offload(where="inline")(work)()
+    assert placement(offload(work)).inline_calls == 8
+
+
+async def test_of_functions_with_one_name_each_is_explained_by_itself(clock: ManualClock) -> None:
+    double, square = (lambda number: 2 * number), (lambda number: number**2)
+    seen(double, wall=1 * MS, cpu=1 * MS, calls=3)
+    seen(square, wall=2 * MS, cpu=2 * MS, calls=5)
+    assert explain(double).name == explain(square).name
+    assert (explain(double).calls, explain(square).calls) == (3, 5)
+
+
 async def test_a_function_whose_calls_never_left_the_loop_has_a_row(clock: ManualClock) -> None:
     fn = offload(where="inline")(Work(clock, cpu=300 * US))
     await learn(fn, calls=2)

@@ -83,7 +83,7 @@ def test_where_calls_run_is_asked_without_the_lock(
     pool = busy._pool
     for fn in (len, max):  # one that has run in a thread, and one that has only run on the loop
         profile = pool.profiles.of(fn)
-        pool.placed[profile.name] = profile, Placed(seen)
+        pool.placed[profile.key] = profile, (Placed(seen),)
     rows = {row.name.rpartition(":")[2]: row for row in busy.statistics().functions}
     meeting.end()
     assert seen == [False, False]
