@@ -144,8 +144,8 @@ def _wall(row: FunctionStatistics | None, placement: PlacementStatistics | None)
 
 def _gil_share(row: FunctionStatistics) -> float | None:
     seen = row.evidence
-    looks = seen.free + seen.yielded + seen.held
-    return (seen.yielded + seen.held) / looks if looks >= 4 else None
+    looks = seen.free + seen.taken
+    return seen.taken / looks if looks >= 4 else None
 
 
 def _size(

@@ -83,13 +83,15 @@ class GilEvidence:
     Attributes:
         waiting: Looks that saw a call blocked.
         free: Wake-ups of the governor beside a computing call that found the GIL free.
-        yielded: Those that got it within some switch intervals.
-        held: Those that waited for longer.
+        taken: Those that found it taken.
+        yielded: Those of them that got it within some switch intervals; only short intervals tell.
+        held: Those of them that waited for longer.
         longest_hold: The longest such wait, in seconds.
     """
 
     waiting: int = 0
     free: int = 0
+    taken: int = 0
     yielded: int = 0
     held: int = 0
     longest_hold: float = 0.0

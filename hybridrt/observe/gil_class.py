@@ -128,11 +128,14 @@ def gil_class(*, waits: bool, releases: bool, yielded: int, held: int) -> GilCla
     return GilClass.HOLDS if 2 * held >= yielded else GilClass.COOPERATES
 
 
-def evidence_of(waiting: int, free: int, yielded: int, held: int, longest_hold_ns: int) -> GilEvidence:
+def evidence_of(
+    waiting: int, free: int, taken: int, yielded: int, held: int, longest_hold_ns: int
+) -> GilEvidence:
     """Return the public view of the same."""
     return GilEvidence(
         waiting=waiting,
         free=free,
+        taken=taken,
         yielded=yielded,
         held=held,
         longest_hold=longest_hold_ns / 1e9,

@@ -97,8 +97,9 @@ def test_the_share_of_the_gil_is_known_after_four_wake_ups() -> None:
 def test_the_evidence_is_in_the_public_view() -> None:
     found = ledger(free=2, delays=(200 * US, 9 * MS))
     found.saw_waiting()
-    view = evidence_of(found.waiting, found.free, found.yielded, found.held, found.longest_hold_ns)
-    assert (view.waiting, view.free, view.yielded, view.held) == (1, 2, 1, 1)
+    counts = (found.waiting, found.free, found.taken, found.yielded, found.held)
+    view = evidence_of(*counts, found.longest_hold_ns)
+    assert (view.waiting, view.free, view.taken, view.yielded, view.held) == (1, 2, 2, 1, 1)
     assert view.longest_hold == pytest.approx(0.009)
 
 

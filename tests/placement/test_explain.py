@@ -94,6 +94,16 @@ async def test_a_function_that_holds_the_gil_is_told_to_become_pure(clock: Manua
     assert told.isolate < told.thread
 
 
+async def test_the_share_of_the_gil_is_known_at_long_switch_intervals_too(clock: ManualClock) -> None:
+    work = Work(clock)
+    profile = seen(work, wall=16 * MS, cpu=16 * MS)
+    profile.gil.saw_free()
+    for _ in range(3):
+        profile.gil.saw_taken(4_900_000, 5_000_000)
+    told = explain(work)
+    assert (told.gil, told.gil_share) == (GilClass.UNKNOWN, 0.75)
+
+
 async def test_a_function_that_cannot_be_carried_is_not_told_to_become_pure(clock: ManualClock) -> None:
     def inner() -> None: ...
 
