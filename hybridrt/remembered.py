@@ -141,6 +141,8 @@ def _id(name: str, key: object) -> str:
 
 def fingerprint(key: object) -> str:
     """Return what tells the code of a function from another one; "" of a function without bytecode."""
+    if isinstance(key, tuple):  # code that several classes inherit
+        key = key[-1]
     return sha256(_text(key).encode("utf-8", "replace")).hexdigest()[:16] if isinstance(key, CodeType) else ""
 
 

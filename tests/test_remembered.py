@@ -231,6 +231,12 @@ def test_where_a_function_stands_in_its_file_is_no_change() -> None:
     assert fingerprint(code(source)) != fingerprint(code(source.replace("'c'", "'d'")))
 
 
+def test_code_that_a_class_inherits_has_its_fingerprint() -> None:
+    inherited = code("def fn(self): return self.forward()")
+    assert fingerprint((str, inherited)) == fingerprint((int, inherited)) == fingerprint(inherited)
+    assert fingerprint((str, "upper", None)) == ""
+
+
 def test_a_fingerprint_is_the_same_in_each_process() -> None:
     program = (
         "from hybridrt.remembered import fingerprint\n"

@@ -350,9 +350,9 @@ def _ready(
 
 def _profile(pool: Pool, fn: Callable[..., Any], isolate_pool: IsolatePool) -> IsolateProfile:
     """Return the profile of the function in this kind of isolate, beside that of its calls in threads."""
-    code = getattr(fn, "__code__", None)
+    own_key, own_name, _ = identify(fn)
     name = "process" if isolate_pool is processes else "interpreter"
-    key = (name, identify(fn)[0] if code is None else code)
-    profile = pool.profiles.under(key, lambda: IsolateProfile(key, f"{identify(fn)[1]} [{name}]"))
+    key = (name, own_key)
+    profile = pool.profiles.under(key, lambda: IsolateProfile(key, f"{own_name} [{name}]"))
     assert isinstance(profile, IsolateProfile)
     return profile

@@ -59,21 +59,25 @@ def function_key(fn: Callable[..., Any]) -> Any:
     """Return the key of a function's profile: its code object where there is one.
 
     Closures and lambdas that are made anew for each call share their code object, and so their
-    profile. A C function is known by its type and name.
+    profile. A `__call__` that classes inherit, or a framework's method, has a profile for each of them.
+    A C function is known by its type and name.
     """
+    owner = _owner(fn)
     fn = getattr(fn, "__func__", fn)
     code = getattr(fn, "__code__", None)
     if isinstance(code, CodeType):
-        return code
+        return code if owner is None else (owner, code)
     call = getattr(type(fn).__call__, "__code__", None)  # a callable object
     if isinstance(call, CodeType):
-        return call
+        return call if "__call__" in vars(type(fn)) else (type(fn), call)
     owner = getattr(fn, "__self__", None)
     return (type(owner), getattr(fn, "__qualname__", type(fn).__qualname__), getattr(fn, "__module__", None))
 
 
 def function_name(fn: Any) -> str:
     """Return `module:qualname`, as a user would look for it."""
+    if (owner := _owner(fn)) is not None:
+        return f"{owner.__module__}:{owner.__qualname__}.{fn.__name__}"
     fn = getattr(fn, "__func__", fn)
     module = getattr(fn, "__module__", None)
     name = getattr(fn, "__qualname__", None)
@@ -82,6 +86,13 @@ def function_name(fn: Any) -> str:
     if module is None:
         module = type(getattr(fn, "__self__", fn)).__module__
     return f"{module}:{name}"
+
+
+def _owner(fn: Any) -> type | None:
+    """Return the class of a method's object if the method is a framework's: the class says what it runs."""
+    if isinstance(fn, MethodType) and not isinstance(fn.__self__, type) and _of_framework(fn.__func__):
+        return type(fn.__self__)
+    return None
 
 
 def resolves_names(fn: Any) -> bool:

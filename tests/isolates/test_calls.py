@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import signal
 import subprocess
@@ -17,10 +18,12 @@ import pytest
 from hybridrt import NotPortableError, Runtime
 from hybridrt.errors import IsolateStartError
 from hybridrt.isolates import remote_invocation, wire
+from hybridrt.isolates.isolate_pool import processes
 from hybridrt.isolates.packing import pack
 from hybridrt.isolates.process import WorkerProcess
 from hybridrt.isolates.reference import refer
 from hybridrt.isolates.subinterpreter import AVAILABLE
+from hybridrt.loop.isolated_call import _profile
 from hybridrt.pool.priority import ISOLATE
 from hybridrt.values import Isolation
 
@@ -291,6 +294,13 @@ async def test_the_statistics_show_isolated_calls_apart_as_waiting_ones(
     row = rows[f"{far.__name__}:add [{isolation}]"]
     assert (row.calls, row.kind) == (40, "waiting")
     assert rows[f"{far.__name__}:add"].calls == 1
+
+
+async def test_functions_below_one_decorator_are_shown_apart(runtime: Runtime) -> None:
+    pool = runtime.executor._pool
+    decorated = [functools.wraps(fn)(lambda: None) for fn in (far.add, far.pid)]
+    names = [_profile(pool, fn, processes).name for fn in decorated]
+    assert names == [f"{far.__name__}:add [process]", f"{far.__name__}:pid [process]"]
 
 
 async def test_a_name_that_is_bound_to_something_else_between_two_calls_is_noticed(

@@ -283,6 +283,58 @@ def test_a_callable_object_is_known_by_the_code_of_its_call() -> None:
     assert function_key(Chatty()) == function_key(Chatty())
 
 
+class Layer:
+    """A framework's class, whose call runs what a user's class says."""
+
+    def __call__(self) -> Any:
+        return self.forward()
+
+    def forward(self) -> None: ...
+
+
+class Linear(Layer): ...
+
+
+class Pooling(Layer): ...
+
+
+def test_classes_that_inherit_their_call_have_a_profile_each() -> None:
+    profiles = Profiles()
+    assert profiles.of(Linear()) is profiles.of(Linear())
+    assert [profiles.of(fn).name for fn in (Linear(), Pooling(), Layer())] == [
+        f"{__name__}:Linear",
+        f"{__name__}:Pooling",
+        f"{__name__}:Layer",
+    ]
+
+
+class Fetch(Tool): ...
+
+
+class Parse(Tool): ...
+
+
+def test_classes_that_inherit_a_method_of_a_framework_have_a_profile_each() -> None:
+    profiles = Profiles()
+    assert [profiles.of(tool.invoke).name for tool in (Fetch(None), Parse(None))] == [
+        f"{__name__}:Fetch.invoke",
+        f"{__name__}:Parse.invoke",
+    ]
+    assert profiles.of(Fetch(None).invoke) is profiles.of(Fetch(None).invoke)
+
+
+def test_the_tool_of_a_function_is_booked_on_it_beside_tools_that_are_classes() -> None:
+    profiles = Profiles()
+    assert profiles.of(Fetch(None).invoke) is not profiles.of(Tool(work).invoke)
+    assert profiles.of(Tool(work).invoke).name == f"{__name__}:work"
+
+
+def test_a_method_that_classes_of_the_user_inherit_has_one_profile() -> None:
+    class Inheriting(Chatty): ...
+
+    assert function_key(Inheriting().method) is function_key(Chatty().method)
+
+
 def test_builtins_are_told_apart_and_methods_of_one_type_are_not() -> None:
     keys = [
         function_key(fn) for fn in (len, sum, [].append, [].extend, b"".join, "".join, socket.getnameinfo)
