@@ -49,7 +49,7 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         >>> def count_words(text: str) -> int:
         ...     return len(text.split())
         >>> print(explain(count_words).advice)
-        It has not been called yet, so nothing is known.
+        No runtime or executor that is still there has seen a call of it.
     """
     if not callable(fn):
         raise TypeError(f"explain needs the function itself, got {fn!r}")
@@ -95,10 +95,10 @@ def _obstacle(function: Callable[..., Any]) -> str | None:
 
 
 def _calls(row: FunctionStatistics | None, placement: PlacementStatistics | None = None) -> int:
-    if row is None:
-        return 0
-    placement = placement or row.placement
-    return row.calls + (0 if placement is None else placement.inline_calls + placement.isolate_calls)
+    if placement is None and row is not None:
+        placement = row.placement
+    elsewhere = 0 if placement is None else placement.inline_calls + placement.isolate_calls
+    return elsewhere + (0 if row is None else row.calls)
 
 
 def _explain(
@@ -203,7 +203,7 @@ def _advise(
     cores: int,
 ) -> str:
     if _calls(row, placement) == 0:
-        return "It has not been called yet, so nothing is known."
+        return "No runtime or executor that is still there has seen a call of it."
     if placement is not None:
         return _reason_in_words(size, placement)
     assert row is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -52,7 +53,7 @@ async def test_a_function_that_was_never_called_has_no_costs(clock: ManualClock)
 
     told = explain(offload(never))
     assert (told.calls, told.wall, told.thread, told.isolate) == (0, None, None, None)
-    assert told.advice == "It has not been called yet, so nothing is known."
+    assert told.advice == "No runtime or executor that is still there has seen a call of it."
 
 
 @pytest.mark.parametrize(
@@ -335,6 +336,36 @@ def test_without_a_loop_the_executor_that_has_seen_most_calls_is_asked() -> None
         assert rarely.submit(double, 1).result() == 2
         assert list(often.map(double, range(3))) == [0, 2, 4]
     assert explain(double).calls == 3
+
+
+def test_calls_on_the_loop_are_explained_after_its_runtime_has_closed() -> None:
+    @offload(where="inline")
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def main() -> None:
+        async with Runtime():
+            assert await double(4) == 8
+
+    asyncio.run(main())
+    gc.collect()
+    told = explain(double)
+    assert (told.calls, told.where) == (1, "inline")
+    assert told.advice == "`where`, or HYBRIDRT_WHERE in the environment, says so."
+
+
+def test_calls_that_no_runtime_knows_any_more_are_not_denied() -> None:
+    @offload
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def main() -> None:
+        async with Runtime():
+            assert await double(4) == 8
+
+    asyncio.run(main())
+    gc.collect()
+    assert explain(double).advice == "No runtime or executor that is still there has seen a call of it."
 
 
 def test_a_function_is_explained_after_its_loop_has_gone() -> None:
