@@ -18,7 +18,7 @@ from hybridrt.measure.libraries import Library, threaded_libraries
 from hybridrt.observe.function_name import identify
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.offload import Offloaded
-from hybridrt.options import Options, first_place
+from hybridrt.options import IN_PLACE, Options, first_place
 from hybridrt.placements import (
     Explanation,
     PlacementReason,
@@ -61,13 +61,19 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     own = [found for found in rows if found[1] is here and _calls(found[0])]
     row, pool = max(own or rows, key=lambda found: _calls(found[0]), default=(None, None))
     placement = None if row is None else row.placement
-    options = Options(pure=placement is not None)
+    options = Options(pure=placement is not None and not _is_forced_inline(placement))
     if offloaded is not None:
         options = offloaded._options
         placement = None if offloaded._router is None else offloaded._router.statistics()
     interpreter = shared if pool is None else pool.budget
     explanation = _explain(name, options, row, placement, interpreter, _obstacle(function))
     return replace(explanation, delay_share=None if pool is None else _delay_share(pool, name))
+
+
+def _is_forced_inline(placement: PlacementStatistics) -> bool:
+    """Return True if its calls run on the loop because an option says so, which needs no `pure`."""
+    ways = {(size.where, size.reason) for size in placement.sizes}
+    return ways == {("inline", PlacementReason.FORCED)}
 
 
 def _own_pool() -> Pool | None:
@@ -207,6 +213,8 @@ def _advise(
     if placement is not None:
         return _reason_in_words(size, placement)
     assert row is not None
+    if IN_PLACE is not None:
+        return _WORDS[PlacementReason.FORCED]
     return _advise_thread(row, pure, obstacle, cores)
 
 

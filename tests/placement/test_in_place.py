@@ -35,7 +35,7 @@ async def runtime() -> Any:
 
 def everything(monkeypatch: pytest.MonkeyPatch, where: Placement) -> None:
     """Have all functions decorated from now on run there."""
-    for module in ("options", "offload", "trial"):
+    for module in ("explanation", "options", "offload", "trial"):
         monkeypatch.setattr(sys.modules[f"hybridrt.{module}"], "IN_PLACE", where)
 
 
@@ -57,6 +57,7 @@ async def test_inline_runs_every_call_in_the_loops_thread(
     assert await fn.options(timeout=None, limit=None, lane=None)() == where_it_runs()
     told = hybridrt.explain(fn)
     assert (told.where, told.reason) == ("inline", PlacementReason.FORCED)
+    assert not hybridrt.explain(where_it_runs).pure
 
 
 @ways
@@ -71,6 +72,7 @@ async def test_thread_runs_every_call_in_a_thread(
     assert thread != threading.get_ident()
     told = hybridrt.explain(fn)
     assert (told.where, told.reason) == ("thread", PlacementReason.FORCED)
+    assert told.advice == "`where`, or HYBRIDRT_WHERE in the environment, says so."
 
 
 async def test_inline_runs_the_runtimes_own_calls_there_too(
