@@ -8,6 +8,7 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
+from hybridrt.callables import is_generator_function
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
@@ -56,17 +57,27 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     offloaded = fn if isinstance(fn, Offloaded) else None
     function = fn if offloaded is None else offloaded._fn
     key, name, _ = identify(function)
-    rows = [(row, pool) for pool in shared.all_pools() if (row := function_statistics(pool, key)) is not None]
+    is_function = isinstance(function, FunctionType)  # others may raise when they are asked
+    yields = is_function and is_generator_function(function) if offloaded is None else offloaded._yields
+    rows = [
+        (row, pool, _steps_away(pool, name) if yields else 0)
+        for pool in shared.all_pools()
+        if (row := function_statistics(pool, key)) is not None
+    ]
     here = _own_pool()
-    own = [found for found in rows if found[1] is here and _calls(found[0])]
-    row, pool = max(own or rows, key=lambda found: _calls(found[0]), default=(None, None))
+    own = [found for found in rows if found[1] is here and _calls(found[0]) + found[2]]
+    unknown = (None, None, 0)
+    row, pool, away = max(own or rows, key=lambda found: _calls(found[0]) + found[2], default=unknown)
     placement = None if row is None else row.placement
-    options = Options(pure=placement is not None and not _is_forced_inline(placement))
+    options = Options(pure=away > 0 or (placement is not None and not _is_forced_inline(placement)))
     if offloaded is not None:
         options = offloaded._options
-        placement = None if offloaded._router is None else offloaded._router.statistics()
+        placement = None if yields or offloaded._router is None else offloaded._router.statistics()
     interpreter = shared if pool is None else pool.budget
-    explanation = _explain(name, options, row, placement, interpreter, _obstacle(function))
+    obstacle = _obstacle(function)
+    explanation = _explain(name, options, row, placement, interpreter, obstacle)
+    if yields:
+        explanation = _of_generator(explanation, row, away, obstacle, interpreter.cores)
     return replace(explanation, delay_share=None if pool is None else _delay_share(pool, name))
 
 
@@ -74,6 +85,11 @@ def _is_forced_inline(placement: PlacementStatistics) -> bool:
     """Return True if its calls run on the loop because an option says so, which needs no `pure`."""
     ways = {(size.where, size.reason) for size in placement.sizes}
     return ways == {("inline", PlacementReason.FORCED)}
+
+
+def _steps_away(pool: Pool, name: str) -> int:
+    """Return how many steps of a generator function have run in isolates."""
+    return sum(profile.calls for profile in pool.profiles.all() if profile.name.startswith(f"{name} ["))
 
 
 def _own_pool() -> Pool | None:
@@ -138,6 +154,22 @@ def _explain(
         advice=_advise(row, placement, size, options.pure, obstacle, interpreter.cores),
         sizes=() if placement is None else placement.sizes,
     )
+
+
+def _of_generator(
+    told: Explanation, row: FunctionStatistics | None, away: int, obstacle: str | None, cores: int
+) -> Explanation:
+    """Return the same for a generator function: its calls are steps, `away` of them in isolates."""
+    where, reason, advice = told.where, told.reason, told.advice
+    if reason is PlacementReason.LEARNING and away:
+        where = "isolate"
+        reason = PlacementReason.HOLDS_GIL if told.gil is GilClass.HOLDS else PlacementReason.SHARES_GIL
+    if where != "thread":
+        advice = _WORDS[reason]
+    elif row is not None and row.calls and IN_PLACE is None:
+        moves = reason is PlacementReason.LEARNING
+        advice = obstacle or _MOVES if moves else _advise_thread(row, told.pure, obstacle, cores, yields=True)
+    return replace(told, where=where, reason=reason, advice=advice, calls=told.calls + away, inline=None)
 
 
 def _wall(row: FunctionStatistics | None, placement: PlacementStatistics | None) -> float | None:
@@ -218,7 +250,9 @@ def _advise(
     return _advise_thread(row, pure, obstacle, cores)
 
 
-def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None, cores: int) -> str:
+def _advise_thread(
+    row: FunctionStatistics, pure: bool, obstacle: str | None, cores: int, *, yields: bool = False
+) -> str:
     """Say what a thread does for a function that runs in threads alone, and what to do about it."""
     cpu = row.work_cpu or 0.0
     remedy = "leave where='thread' out" if pure else "declare it pure=True"
@@ -232,6 +266,8 @@ def _advise_thread(row: FunctionStatistics, pure: bool, obstacle: str | None, co
         return _advise_native(row, threaded_libraries(), cores)
     if row.kind is Kind.FREE:
         return "It leaves the GIL to others while it computes, so threads use all cores."
+    if yields and cpu < HOLD_NS / 1e9:
+        return "A thread is right for steps as short as these."
     if cpu <= INLINE_MAX_NS / 1e9:
         took = time_text(cpu)
         return f"It takes {took}, hardly more than handing it to a thread; {remedy} to run it on the loop."
@@ -280,6 +316,10 @@ _WORDS = {
     PlacementReason.CARRYING: "Carrying its arguments and result elsewhere costs more than it gains.",
     PlacementReason.TRIAL: "It is tried there to learn what carrying costs.",
 }
+_MOVES = (
+    "New streams run in isolates once its steps are known to compute with the GIL, for 50 ms in sum and 50 us"
+    " an item, if what crosses can be pickled."
+)
 
 
 def _reason_in_words(size: SizePlacement, placement: PlacementStatistics) -> str:

@@ -119,7 +119,7 @@ class Explanation:
         reason: Why.
         gil: What it does with the GIL.
         gil_share: Share of its computing time in which it has the GIL; None before enough is known.
-        calls: Finished calls, wherever they ran.
+        calls: Finished calls, wherever they ran; of a generator function its steps.
         wall: Mean seconds of a call in a thread, or on the loop if it only ran there; None before the first.
             Under load a call in a thread waits for the GIL and for a core, too: this is not its work.
         cpu: CPU seconds of a call in a thread, by the last of them; None before the first there.

@@ -53,15 +53,16 @@ def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None
 
 def function_statistics(pool: Pool, key: object) -> FunctionStatistics | None:
     """Return the row of the function whose profile has the key, without what is kept by the name; None if
-    the pool has seen no call of it.
+    the pool does not know it.
     """
-    with without_convoy(pool.budget.lock):
-        copied = pool.profiles.copy_locked().get(key)
     profile, shown = pool.placed.get(key, (None, ()))
-    if profile is not None:
-        row = summary_of(copied or copy_of(profile))
-        return replace(row, placement=_together(shown))
-    return None if copied is None else summary_of(copied)
+    profile = next((one for one in pool.profiles.all() if one.key == key), profile)
+    if profile is None:
+        return None
+    with without_convoy(pool.budget.lock):
+        copied = copy_of(profile)
+    row = summary_of(copied)
+    return replace(row, placement=_together(shown)) if shown else row
 
 
 def _figures_locked(pool: Pool) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,8 @@ import pytest
 from hybridrt import AdaptiveThreadPoolExecutor, GilClass, Runtime, explain, explanation, offload
 from hybridrt.control.placement import TRIALS
 from hybridrt.executor.budget import shared
+from hybridrt.isolates.isolate_pool import processes
+from hybridrt.loop.isolated_call import _profile
 from hybridrt.measure.libraries import Library
 from hybridrt.observe.functions import Profile
 from hybridrt.placements import Placement, PlacementReason
@@ -77,6 +79,16 @@ def test_before_the_first_call_it_says_where_that_will_run(
 def test_what_is_no_function_cannot_be_explained(fn: Any) -> None:
     with pytest.raises(TypeError, match=f"explain needs the function itself, got {fn!r}"):
         explain(fn)
+
+
+def test_a_callable_that_raises_when_it_is_asked_is_explained() -> None:
+    class Grumpy:
+        def __getattr__(self, name: str) -> Any:
+            raise RuntimeError(f"no {name} here")
+
+        def __call__(self) -> None: ...
+
+    assert explain(Grumpy()).name.endswith("Grumpy")
 
 
 async def test_a_function_that_holds_the_gil_is_told_to_become_pure(clock: ManualClock) -> None:
@@ -303,6 +315,70 @@ async def test_a_function_in_an_isolate_says_why_and_what_a_thread_would_cost(
     assert told.isolate_tried
     assert "runs in an isolate (holds_gil). It holds the GIL until it returns" in str(told)
     assert "(estimated)" not in str(told)
+
+
+def count_to(count: int) -> Iterator[int]:
+    yield from range(count)
+
+
+def seen_away(fn: Callable[..., Any], calls: int) -> None:
+    """Let the running loop's pool have seen steps of a generator function in isolates."""
+    profile = _profile(Runtime.current().executor._pool, fn, processes)
+    for _ in range(calls):
+        profile.record(16_000_000, 1_000_000, 0)
+
+
+async def test_a_generator_in_isolates_is_explained_by_its_steps_there(clock: ManualClock) -> None:
+    fn = offload(count_to, pure=True)
+    seen(count_to, wall=16 * MS, cpu=16 * MS, calls=4)
+    seen_away(count_to, calls=12)
+    told = explain(fn)
+    assert (told.where, told.reason, told.calls) == ("isolate", PlacementReason.SHARES_GIL, 16)
+    assert told.advice.startswith("It computes with the GIL")
+    assert told.cpu == pytest.approx(16 * MS)
+    show_holding(count_to)
+    assert explain(fn).reason is PlacementReason.HOLDS_GIL
+    assert explain(count_to) == explain(fn)
+
+
+async def test_a_generator_that_must_run_in_isolates_is_explained_by_its_steps_there(
+    clock: ManualClock,
+) -> None:
+    fn = offload(count_to, pure=True, where="isolate")
+    Runtime.current().executor._pool.profiles.of(count_to)
+    seen_away(count_to, calls=3)
+    told = explain(fn)
+    assert (told.where, told.reason, told.calls) == ("isolate", PlacementReason.FORCED, 3)
+    assert told.advice == "`where`, or HYBRIDRT_WHERE in the environment, says so."
+
+
+async def test_a_pure_generator_in_threads_says_when_it_leaves_them(clock: ManualClock) -> None:
+    seen(count_to, wall=5 * US, cpu=5 * US, calls=300)
+    told = explain(offload(count_to, pure=True))
+    assert (told.where, told.calls, told.inline) == ("thread", 300, None)
+    assert told.advice.startswith("New streams run in isolates once its steps are known to compute with ")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "advice"),
+    [
+        (5 * US, "A thread is right for steps as short as these."),
+        (16 * MS, "It computes for 16 ms with the GIL, one call at a time; declare it pure=True to "),
+    ],
+)
+async def test_a_generator_is_never_told_to_run_on_the_loop(
+    clock: ManualClock, cpu: float, advice: str
+) -> None:
+    seen(count_to, wall=cpu, cpu=cpu)
+    assert explain(offload(count_to)).advice.startswith(advice)
+
+
+async def test_a_generator_that_runs_on_the_loop_says_that_it_was_told_to(clock: ManualClock) -> None:
+    fn = offload(count_to, where="inline")
+    assert [number async for number in fn(3)] == [0, 1, 2]
+    told = explain(fn)
+    assert (told.where, told.reason) == ("inline", PlacementReason.FORCED)
+    assert told.advice == "`where`, or HYBRIDRT_WHERE in the environment, says so."
 
 
 async def test_a_function_that_cannot_be_carried_says_why(
