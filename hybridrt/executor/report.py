@@ -117,7 +117,7 @@ def _failure(policy: Policy) -> dict[str, Any]:
 
 
 def _functions(
-    copies: dict[Any, Copied],
+    copies: list[tuple[Any, Copied]],
     placed: list[tuple[Any, Copied, tuple[Placed, ...]]],
     batched: dict[str, Batching],
     delay_shares: dict[str, float],
@@ -126,7 +126,7 @@ def _functions(
 
     Functions of the same name have a row each; what is kept by the name is in the one with the most calls.
     """
-    rows = {key: summary_of(copied) for key, copied in copies.items()}
+    rows = {key: summary_of(copied) for key, copied in copies}
     for key, copied, shown in placed:
         rows[key] = replace(rows.get(key) or summary_of(copied), placement=_together(shown))
     most = {rows[key].name: key for key in sorted(rows, key=lambda key: rows[key].calls)}

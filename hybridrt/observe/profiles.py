@@ -94,10 +94,13 @@ class Profiles:
             for name in ("calls", "failed", "wall_ns", "cpu_ns", "queue_wait_ns"):
                 setattr(self._other, name, getattr(self._other, name) + getattr(profile, name))
 
-    def copy_locked(self) -> dict[Any, Copied]:
-        """Return copies of the profiles with calls, by key, to be made into values without the lock."""
+    def copy_locked(self) -> list[tuple[Any, Copied]]:
+        """Return keys and copies of the profiles with calls, to be made into values without the lock.
+
+        No key is hashed: that of a function reads all of its bytecode.
+        """
         profiles = (*self._by_key.values(), self._other)
-        return {profile.key: copy_of(profile) for profile in profiles if profile.calls}
+        return [(profile.key, copy_of(profile)) for profile in profiles if profile.calls]
 
 
 def _begin(profile: Profile, kept: Remembered) -> Profile:
