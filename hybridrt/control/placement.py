@@ -171,7 +171,9 @@ def _place(
     if not _is_known(evidence):
         return "thread", PlacementReason.LEARNING
     assert prices.thread is not None
-    if prices.inline is not None and prices.inline <= prices.thread:
+    # The least that blocked one of the last calls says nothing of those that wait now and then.
+    waits_long = evidence.waits and evidence.wait_ns > machine.inline_max_ns
+    if prices.inline is not None and prices.inline <= prices.thread and not waits_long:
         return "inline", PlacementReason.SHORT
     if evidence.waits:
         return "thread", PlacementReason.WAITS

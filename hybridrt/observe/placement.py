@@ -39,8 +39,9 @@ _OF_GIL = 0.25
 """Share of a long call that the switch intervals of its waits make up from which it waited for the GIL."""
 _BLOCKED_NS = 50_000_000
 """A call that waited otherwise, and for longer than this, did so by itself,"""
-_SUSPECT, _SUSPECT_CALLS = 32, 64
-"""and a shorter time if it happens so often in so many calls. None of these is tuned."""
+_SUSPECT, _SUSPECT_NS, _SUSPECT_CALLS = 32, 200_000_000, 64
+"""and a shorter time if it happens so often, or takes so long in sum, in so many calls. None of these is
+tuned."""
 PAUSE, PAUSE_MAX = 8, 4096
 """Calls that go to a worker after an overrun: the first time, and at most."""
 FORGIVEN = 100
@@ -178,11 +179,14 @@ class Overruns:
         left: Calls that still go to a worker for it.
     """
 
-    __slots__ = ("_calls_before", "_pause", "_suspects", "_suspects_from", "count", "left", "longest_ns")
+    __slots__ = (
+        "_calls_before", "_pause", "_suspect_ns", "_suspects", "_suspects_from", "count", "left",
+        "longest_ns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.count = self.longest_ns = self.left = 0
-        self._calls_before = self._pause = self._suspects = self._suspects_from = 0
+        self._calls_before = self._pause = self._suspects = self._suspect_ns = self._suspects_from = 0
 
     def is_one(self, wall_ns: int, cpu_ns: int, waits: int | None, interval_ns: int, calls: int) -> bool:
         """Return True if a long call is an overrun, or was kept from the GIL or from a core.
@@ -204,9 +208,10 @@ class Overruns:
         if not own and waits is not None and not 0 < waits * interval_ns < _OF_GIL * wall_ns:
             return False
         if calls - self._suspects_from > _SUSPECT_CALLS:
-            self._suspects, self._suspects_from = 0, calls
+            self._suspects, self._suspect_ns, self._suspects_from = 0, 0, calls
         self._suspects += 1
-        return wall_ns > _BLOCKED_NS or self._suspects >= _SUSPECT
+        self._suspect_ns += wall_ns
+        return wall_ns > _BLOCKED_NS or self._suspects >= _SUSPECT or self._suspect_ns > _SUSPECT_NS
 
     def note(self, wall_ns: int, calls: int, *, pauses: bool = True) -> None:
         """Take in an overrun, the last of `calls` on the loop; `pauses` sends the next to a worker."""

@@ -110,6 +110,13 @@ def test_a_call_that_waits_for_a_short_time_again_and_again_is_an_overrun() -> N
     assert any(overruns.is_one(1 * MS, 0, 1, 100 * US, 3000 + call) for call in range(100))
 
 
+def test_calls_that_wait_now_and_then_are_overruns_once_they_have_waited_for_long_in_sum() -> None:
+    overruns = Overruns()
+    found = [overruns.is_one(40 * MS, 0, 1, 5 * MS, 3 * call) for call in range(7)]
+    assert found == [False] * 5 + [True] * 2
+    assert not any(overruns.is_one(40 * MS, 0, 1, 5 * MS, 1000 + 20 * call) for call in range(20))
+
+
 def test_a_call_that_has_become_a_little_longer_for_good_is_an_overrun() -> None:
     overruns = Overruns()
     assert any(overruns.is_one(150 * US, 150 * US, 0, 100 * US, call) for call in range(100))

@@ -95,6 +95,8 @@ EXAMPLES = [
     (computing(5 * US, blocked_ns=60 * US, wait_ns=60 * US, waits=True, longest_ns=65 * US), "thread",
      PlacementReason.WAITS),
     (computing(1 * MS, wait_ns=50 * MS, waits=True), "thread", PlacementReason.WAITS),
+    (computing(20 * US, wait_ns=12 * MS, waits=True), "thread", PlacementReason.WAITS),
+    (computing(5 * US, wait_ns=60 * US, waits=True), "inline", PlacementReason.SHORT),
     (computing(16 * MS, parallel=True), "thread", PlacementReason.RELEASES_GIL),
     (computing(16 * MS, holds=True), "isolate", PlacementReason.TRIAL),
     (computing(1 * MS, classed=False, calls=UNCLASSED - 1), "thread", PlacementReason.LEARNING),
@@ -133,6 +135,7 @@ def test_no_call_longer_than_allowed_runs_on_the_loop(
 ) -> None:
     if decide(before, evidence, machine).where == "inline":
         assert evidence.longest_ns <= machine.inline_max_ns
+        assert not evidence.waits or evidence.wait_ns <= machine.inline_max_ns
         assert evidence.small
         assert evidence.measured >= ENOUGH
 

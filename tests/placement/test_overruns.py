@@ -144,3 +144,22 @@ async def test_a_call_that_blocks_the_loop_is_an_overrun(clock: ManualClock) -> 
     await short("abc")
     assert work.was_here
     assert placement(short).overruns == 1
+
+
+async def test_a_function_whose_first_calls_did_not_wait_hardly_waits_on_the_loop(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = Work(clock)
+    waited = 0
+    monkeypatch.setattr("hybridrt.loop.inline.blocks", lambda: waited)
+    looked_up = pure(work)
+    await learn(looked_up, "abc")
+    here = list[bool]()
+    for number in range(200):
+        work.wait = 0.0 if number % 3 else 40 * MS
+        waited += work.wait > 0
+        await looked_up("abc")
+        if work.wait:
+            here.append(work.was_here)
+    assert here[0]
+    assert sum(here) <= 12
