@@ -45,7 +45,8 @@ tuned."""
 PAUSE, PAUSE_MAX = 8, 4096
 """Calls that go to a worker after an overrun: the first time, and at most."""
 FORGIVEN = 100
-"""Calls in time, per call of the last pause, after which an overrun counts as the first. Not tuned."""
+"""Calls in time, per call of the last pause and per millisecond of the overrun, after which it counts as the
+first. Not tuned."""
 
 
 def measure(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Size:
@@ -219,7 +220,7 @@ class Overruns:
         self.longest_ns = max(self.longest_ns, wall_ns)
         if not pauses:
             return
-        in_time = calls - self._calls_before
-        self._pause = PAUSE if in_time >= FORGIVEN * self._pause else min(2 * self._pause, PAUSE_MAX)
+        is_forgiven = calls - self._calls_before >= FORGIVEN * max(self._pause, wall_ns // 1_000_000)
+        self._pause = PAUSE if is_forgiven else min(max(PAUSE, 2 * self._pause), PAUSE_MAX)
         self._calls_before = calls
         self.left = self._pause

@@ -81,6 +81,16 @@ def test_after_many_calls_in_time_an_overrun_counts_as_the_first() -> None:
     assert overruns.longest_ns == 3_000_000
 
 
+def test_a_longer_overrun_is_forgiven_after_more_calls() -> None:
+    overruns, sent = Overruns(), []
+    for calls in range(1000, 13_000, 1000):
+        overruns.note(500_000_000, calls)
+        sent.append(overruns.left)
+    assert sent == [min(PAUSE * 2**n, PAUSE_MAX) for n in range(12)]
+    overruns.note(500_000_000, 12_000 + FORGIVEN * PAUSE_MAX)
+    assert overruns.left == PAUSE
+
+
 US, MS = 1_000, 1_000_000
 LONG = [
     pytest.param(1 * MS, 1 * MS, 0, True, id="computed all the time"),
