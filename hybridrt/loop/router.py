@@ -237,8 +237,9 @@ class Router:
     ) -> None:
         """Take in what it cost to carry a call to an isolate and back."""
         with without_convoy(self._lock):
-            if round_trip.cold:
-                size_class.carried_cold += 1
+            if not round_trip.cold:
+                size_class.cold_in_a_row = 0
+            elif not size_class.was_cold(loop_binding.pool.budget.cores):
                 return
             size_class.crossed(
                 carry_ns=round_trip.host_cpu_ns,

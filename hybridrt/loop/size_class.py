@@ -23,6 +23,8 @@ __all__ = ["NotInline", "SizeClass", "key_of"]
 _WIDTH = 24
 _BITS = (1 << _WIDTH) - 1
 """Room for the bits of the largest number in the key of a class; a number of two megabytes fits."""
+_COLD = 3
+"""Calls in a row for which an isolate was started, and that tell nothing yet. Not measured."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL, PlacementReason.FORCED)
 """Reasons of choices that are not kept from one run to the next."""
 
@@ -49,21 +51,22 @@ class SizeClass(Figures):
     """What is known about inputs of one size, and where they run.
 
     Attributes:
-        carried_cold: Calls for which an isolate was started; their times tell nothing.
+        carried_cold: Calls for which an isolate was started, and whose times tell nothing.
+        cold_in_a_row: Those for which one was started since the last that found one.
         later: What tells of one that may run on the loop, but not in this turn.
         choice: Where they run, and why.
         judged_at: Calls measured or carried when that was decided last.
         retried_at: `choice.again_at` of the last time when the other place was tried again.
     """
 
-    __slots__ = ("carried_cold", "choice", "judged_at", "key", "later", "retried_at")
+    __slots__ = ("carried_cold", "choice", "cold_in_a_row", "judged_at", "key", "later", "retried_at")
 
     def __init__(self, key: int, choice: Choice) -> None:
         super().__init__()
         self.key = key
         self.choice = choice
         self.later = NotInline()
-        self.judged_at = self.retried_at = self.carried_cold = 0
+        self.judged_at = self.retried_at = self.carried_cold = self.cold_in_a_row = 0
 
     def evidence(
         self, size: Size, profile: Profile, *, on_loop: bool, portable: bool, crowd: bool
@@ -92,6 +95,24 @@ class SizeClass(Figures):
             child_cpu_ns=self.child_cpu_ns,
             hop_ns=self.hop_ns,
         )
+
+    def was_cold(self, isolates: int) -> bool:
+        """Take in that an isolate was started for a call; return True if that is now what calls find.
+
+        One that tells nothing was no try of the other place either.
+
+        Args:
+            isolates: How many may start at once, for as many calls.
+        """
+        self.cold_in_a_row += 1
+        is_away = self.choice.where == "isolate"
+        if self.cold_in_a_row <= (max(_COLD, isolates) if is_away else _COLD):
+            self.carried_cold += 1
+            self.retried_at = self.retried_at if is_away else 0
+            return False
+        self._hop.clear()  # the least of those that found one is too little
+        self.cold_in_a_row = self.cold_in_a_row if is_away else 0
+        return True
 
     def know_room(self) -> None:
         """Tell from now on what room a call needs by the last ones in a worker."""

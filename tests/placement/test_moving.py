@@ -7,12 +7,16 @@ from typing import Any
 
 import pytest
 
+from hybridrt.control.placement import AGAIN
 from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.loop.router import Router
 from hybridrt.loop.size_class import SizeClass
 from hybridrt.values import GilClass
 
 SIZE = (4, 0, 0)
+MS = 1_000_000
+BUSY: Any = {"call_ns": 30 * MS, "carry_ns": MS // 5}
+SPARSE: Any = {**BUSY, "start_ns": 400 * MS}
 HOLDS: Any = SimpleNamespace(
     kind=None,
     gil=SimpleNamespace(name=lambda waits: GilClass.HOLDS),
@@ -22,27 +26,45 @@ HOLDS: Any = SimpleNamespace(
 PORT: Any = SimpleNamespace(pool=SimpleNamespace(budget=SimpleNamespace(cores=2, gil=True)))
 
 
-def carry(router: Router, size_class: SizeClass, calls: int, *, call_ns: int, carry_ns: int) -> None:
-    """Make calls where they are placed; each takes as long in a thread as in an isolate."""
+def carry(
+    router: Router, size_class: SizeClass, calls: int, *, call_ns: int, carry_ns: int, start_ns: int = 0
+) -> int:
+    """Make calls where they are placed, and return how many were carried.
+
+    Each takes as long in a thread as in an isolate; `start_ns` is what it takes to start one for each.
+    """
+    carried = 0
     for _ in range(calls):
         if router.choose(size_class) == "thread":
             size_class.worked(call_ns, call_ns)
             router._judge(size_class, SIZE, PORT, HOLDS)
         else:
+            carried += 1
             round_trip = RoundTrip(
-                wall_ns=call_ns + 2 * carry_ns,
+                wall_ns=start_ns + call_ns + 2 * carry_ns,
                 host_cpu_ns=carry_ns,
                 child_wall_ns=call_ns,
                 child_cpu_ns=call_ns,
-                cold=False,
+                cold=start_ns > 0,
             )
             router.crossed(size_class, SIZE, PORT, HOLDS, round_trip)
+    return carried
+
+
+@pytest.fixture
+def router() -> Router:
+    return Router(len, forced=None, on_loop=False)
+
+
+@pytest.fixture
+def size_class(router: Router) -> SizeClass:
+    return router.size_class(SIZE)
 
 
 @pytest.mark.parametrize("before", range(3, 11))
-def test_a_function_moves_when_its_calls_change_whatever_their_number(before: int) -> None:
-    router = Router(len, forced=None, on_loop=False)
-    size_class = router.size_class(SIZE)
+def test_a_function_moves_when_its_calls_change_whatever_their_number(
+    router: Router, size_class: SizeClass, before: int
+) -> None:
     for _ in range(before):
         size_class.worked(1_500_000, 1_500_000)
         router._judge(size_class, SIZE, PORT, HOLDS)
@@ -50,3 +72,42 @@ def test_a_function_moves_when_its_calls_change_whatever_their_number(before: in
     assert router.choose(size_class) == "isolate"
     carry(router, size_class, 100, call_ns=300_000, carry_ns=450_000)
     assert router.choose(size_class) == "thread"
+
+
+@pytest.mark.parametrize("busy", [0, 3000])
+def test_a_function_whose_calls_find_no_isolate_any_more_goes_to_threads(
+    router: Router, size_class: SizeClass, busy: int
+) -> None:
+    carry(router, size_class, busy, **BUSY)
+    assert 0 < carry(router, size_class, AGAIN, **SPARSE) < 20
+    assert router.choose(size_class) == "thread"
+
+
+def test_a_function_that_went_to_threads_comes_back_once_its_calls_are_many_again(
+    router: Router, size_class: SizeClass
+) -> None:
+    carry(router, size_class, 2 * AGAIN, **SPARSE)
+    assert size_class.choice.where == "thread"
+    assert any(carry(router, size_class, 1, **SPARSE) for _ in range(4 * AGAIN))
+    assert carry(router, size_class, 100, **BUSY) > 80
+    assert size_class.choice.where == "isolate"
+
+
+def test_a_try_for_which_an_isolate_was_started_is_made_again(router: Router, size_class: SizeClass) -> None:
+    carry(router, size_class, 40, call_ns=30 * MS, carry_ns=120 * MS)
+    assert size_class.choice.where == "thread"
+    carried = size_class.carried
+    assert any(carry(router, size_class, 1, **SPARSE) for _ in range(4 * AGAIN))
+    assert size_class.carried == carried
+    assert carry(router, size_class, 1, **BUSY) == 1
+
+
+def test_bursts_that_start_all_isolates_anew_stay_there(
+    router: Router, size_class: SizeClass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PORT.pool.budget, "cores", 8)
+    carry(router, size_class, 100, **BUSY)
+    for _ in range(20):
+        carry(router, size_class, 8, **SPARSE)
+        carry(router, size_class, 8, **BUSY)
+    assert (size_class.choice.where, size_class.carried_cold) == ("isolate", 8 * 20)
