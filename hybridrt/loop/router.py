@@ -192,6 +192,9 @@ class Router:
             with without_convoy(self._lock):
                 self.overruns.left = max(0, self.overruns.left - 1)
                 self._admit()
+        if size_class.doubts > 0:
+            size_class.doubts -= 1
+            return "thread"
         where, retries = next_place(
             choice,
             calls=size_class.calls,
@@ -244,6 +247,7 @@ class Router:
             size_class.crossed(
                 carry_ns=round_trip.host_cpu_ns,
                 child_cpu_ns=round_trip.child_cpu_ns,
+                child_wall_ns=round_trip.child_wall_ns,
                 hop_ns=max(0, round_trip.wall_ns - round_trip.child_wall_ns),
             )
             self._judge(size_class, size, loop_binding, profile)
@@ -273,6 +277,7 @@ class Router:
             crowd=self.first.held > 0,
         )
         size_class.choice = decide(size_class.choice, evidence, machine)
+        size_class.doubt()
         if machine.gil and not self.warmed and wants_isolate(size_class.choice, evidence):
             self.wants_isolates = True
         self._admit()

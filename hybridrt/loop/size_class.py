@@ -25,6 +25,8 @@ _BITS = (1 << _WIDTH) - 1
 """Room for the bits of the largest number in the key of a class; a number of two megabytes fits."""
 _COLD = 3
 """Calls in a row for which an isolate was started, and that tell nothing yet. Not measured."""
+_DOUBTS = 32
+"""Calls in threads that show whether a function waits: two windows of its profile."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL, PlacementReason.FORCED)
 """Reasons of choices that are not kept from one run to the next."""
 
@@ -55,11 +57,16 @@ class SizeClass(Figures):
         cold_in_a_row: Those for which one was started since the last that found one.
         later: What tells of one that may run on the loop, but not in this turn.
         choice: Where they run, and why.
+        doubts: Calls that go to a thread to show whether they wait.
+        doubted_at: `choice.again_at` when that was doubted last.
         judged_at: Calls measured or carried when that was decided last.
         retried_at: `choice.again_at` of the last time when the other place was tried again.
     """
 
-    __slots__ = ("carried_cold", "choice", "cold_in_a_row", "judged_at", "key", "later", "retried_at")
+    __slots__ = (
+        "carried_cold", "choice", "cold_in_a_row", "doubted_at", "doubts", "judged_at", "key", "later",
+        "retried_at",
+    )  # fmt: skip
 
     def __init__(self, key: int, choice: Choice) -> None:
         super().__init__()
@@ -67,6 +74,7 @@ class SizeClass(Figures):
         self.choice = choice
         self.later = NotInline()
         self.judged_at = self.retried_at = self.carried_cold = self.cold_in_a_row = 0
+        self.doubts = self.doubted_at = 0
 
     def evidence(
         self, size: Size, profile: Profile, *, on_loop: bool, portable: bool, crowd: bool
@@ -113,6 +121,12 @@ class SizeClass(Figures):
         self._hop.clear()  # the least of those that found one is too little
         self.cold_in_a_row = self.cold_in_a_row if is_away else 0
         return True
+
+    def doubt(self) -> None:
+        """Send some calls to threads if they seem to wait in isolates: they may only lack a core there."""
+        again_at = self.choice.again_at
+        if self.choice.where == "isolate" and self.may_wait_there and self.doubted_at != again_at:
+            self.doubts, self.doubted_at = _DOUBTS, again_at
 
     def know_room(self) -> None:
         """Tell from now on what room a call needs by the last ones in a worker."""

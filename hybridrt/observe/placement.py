@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from hybridrt.observe.functions import WAITING_SHARE
+
 __all__ = ["INLINE_MAX_NS", "SIZED", "UNSIZED", "Figures", "Overruns", "Size", "measure"]
 
 UNSIZED = -1
@@ -83,14 +85,14 @@ class Figures:
     """
 
     __slots__ = (
-        "_blocked", "_carry", "_child_cpu", "_cpu", "_hop", "carried", "inline_calls", "inline_wall_ns",
-        "measured",
+        "_blocked", "_carry", "_child_blocked", "_child_cpu", "_cpu", "_hop", "carried", "inline_calls",
+        "inline_wall_ns", "measured",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.measured = self.carried = self.inline_calls = self.inline_wall_ns = 0
         self._cpu, self._carry, self._child_cpu = (deque[int](maxlen=_KEPT) for _ in range(3))
-        self._blocked, self._hop = (deque[int](maxlen=_KEPT_LEAST) for _ in range(2))
+        self._blocked, self._child_blocked, self._hop = (deque[int](maxlen=_KEPT_LEAST) for _ in range(3))
 
     def worked(self, wall_ns: int, cpu_ns: int) -> None:
         """Take in a call in a worker thread."""
@@ -98,11 +100,12 @@ class Figures:
         self._cpu.append(cpu_ns)
         self._blocked.append(max(0, wall_ns - cpu_ns))
 
-    def crossed(self, *, carry_ns: int, child_cpu_ns: int, hop_ns: int) -> None:
+    def crossed(self, *, carry_ns: int, child_cpu_ns: int, child_wall_ns: int, hop_ns: int) -> None:
         """Take in a call that was carried to an isolate and back."""
         self.carried += 1
         self._carry.append(carry_ns)
         self._child_cpu.append(child_cpu_ns)
+        self._child_blocked.append(child_wall_ns - child_cpu_ns)
         self._hop.append(hop_ns)
 
     def to_record(self) -> dict[str, Any]:
@@ -160,6 +163,12 @@ class Figures:
     def child_cpu_ns(self) -> float:
         """CPU time of a call in an isolate."""
         return _middle(self._child_cpu)
+
+    @property
+    def may_wait_there(self) -> bool:
+        """Return True if the last calls in an isolate waited, or lacked a core, for much of their time."""
+        blocked = min(self._child_blocked) if len(self._child_blocked) == _KEPT_LEAST else 0
+        return blocked > INLINE_MAX_NS and blocked >= WAITING_SHARE * (blocked + self.child_cpu_ns)
 
     @property
     def hop_ns(self) -> int:

@@ -11,7 +11,8 @@ from hybridrt.control.placement import AGAIN
 from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.loop.router import Router
 from hybridrt.loop.size_class import SizeClass
-from hybridrt.values import GilClass
+from hybridrt.placements import PlacementReason
+from hybridrt.values import GilClass, Kind
 
 SIZE = (4, 0, 0)
 MS = 1_000_000
@@ -23,31 +24,48 @@ HOLDS: Any = SimpleNamespace(
     leaves_gil=False,
     wait_mean_ns=0,
 )
+WAITS: Any = SimpleNamespace(**{**vars(HOLDS), "kind": Kind.WAITING, "wait_mean_ns": 200 * MS})
 PORT: Any = SimpleNamespace(pool=SimpleNamespace(budget=SimpleNamespace(cores=2, gil=True)))
 
 
 def carry(
-    router: Router, size_class: SizeClass, calls: int, *, call_ns: int, carry_ns: int, start_ns: int = 0
+    router: Router,
+    size_class: SizeClass,
+    calls: int,
+    *,
+    call_ns: int,
+    carry_ns: int,
+    start_ns: int = 0,
+    wait_ns: int = 0,
+    profile: Any = HOLDS,
 ) -> int:
     """Make calls where they are placed, and return how many were carried.
 
-    Each takes as long in a thread as in an isolate; `start_ns` is what it takes to start one for each.
+    Args:
+        router: Of the function.
+        size_class: Of the calls.
+        calls: How many.
+        call_ns: What one computes, in a thread as in an isolate.
+        carry_ns: What carrying one takes, on each way.
+        start_ns: What starting an isolate for each takes.
+        wait_ns: What one waits in an isolate.
+        profile: Of the function.
     """
     carried = 0
     for _ in range(calls):
         if router.choose(size_class) == "thread":
             size_class.worked(call_ns, call_ns)
-            router._judge(size_class, SIZE, PORT, HOLDS)
+            router._judge(size_class, SIZE, PORT, profile)
         else:
             carried += 1
             round_trip = RoundTrip(
-                wall_ns=start_ns + call_ns + 2 * carry_ns,
+                wall_ns=start_ns + call_ns + wait_ns + 2 * carry_ns,
                 host_cpu_ns=carry_ns,
-                child_wall_ns=call_ns,
+                child_wall_ns=call_ns + wait_ns,
                 child_cpu_ns=call_ns,
                 cold=start_ns > 0,
             )
-            router.crossed(size_class, SIZE, PORT, HOLDS, round_trip)
+            router.crossed(size_class, SIZE, PORT, profile, round_trip)
     return carried
 
 
@@ -111,3 +129,18 @@ def test_bursts_that_start_all_isolates_anew_stay_there(
         carry(router, size_class, 8, **SPARSE)
         carry(router, size_class, 8, **BUSY)
     assert (size_class.choice.where, size_class.carried_cold) == ("isolate", 8 * 20)
+
+
+def test_calls_that_seem_to_wait_in_isolates_show_it_in_threads(
+    router: Router, size_class: SizeClass
+) -> None:
+    carry(router, size_class, 100, **BUSY)
+    assert carry(router, size_class, 30, **BUSY, wait_ns=200 * MS) < 30
+    assert carry(router, size_class, 20, **BUSY, wait_ns=200 * MS, profile=WAITS) == 0
+    assert (size_class.choice.where, size_class.choice.reason) == ("thread", PlacementReason.WAITS)
+
+
+def test_calls_that_only_lack_a_core_in_isolates_stay_there(router: Router, size_class: SizeClass) -> None:
+    carry(router, size_class, 100, **BUSY)
+    assert carry(router, size_class, 20_000, **BUSY, wait_ns=90 * MS) > 19_500
+    assert size_class.choice.where == "isolate"
