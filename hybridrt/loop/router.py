@@ -48,6 +48,9 @@ __all__ = ["Router", "keep_all"]
 _NOT_INLINE: Any = NotInline()
 _SIZE_CLASSES_MAX = 256
 """Sizes told apart; numbers of any magnitude could make more."""
+_BARRED, _BARRED_MAX = 256, 1 << 16
+"""Calls in threads after one that could not be carried until one is again: the first time, and at most. Each
+time doubles them. Not measured."""
 _KEPT_MAX = 32
 """Sizes of a function that are kept from one run to the next, the most used ones."""
 _routers: WeakSet[Router] = WeakSet()
@@ -78,6 +81,8 @@ class Router:
         self.warming_calls: tuple[asyncio.Future[Any], ...] = ()
         self.overruns = Overruns()
         self._lock = Lock()
+        self._barred, self._bar = 0, _BARRED
+        """Calls until one is carried again, and how many that will be the next time."""
         _routers.add(self)
         self._told: object = None
         """Where it was noted last for the statistics."""
@@ -240,6 +245,8 @@ class Router:
     ) -> None:
         """Take in what it cost to carry a call to an isolate and back."""
         with without_convoy(self._lock):
+            if not self._barred:
+                self.not_portable = None
             if not round_trip.cold:
                 size_class.cold_in_a_row = 0
             elif not size_class.was_cold(loop_binding.pool.budget.cores):
@@ -253,8 +260,10 @@ class Router:
             self._judge(size_class, size, loop_binding, profile)
 
     def stay(self, error: NotPortableError) -> None:
-        """Carry no more calls: one could not be."""
+        """Carry no more calls for a while: one could not be."""
         with without_convoy(self._lock):
+            if not self._barred:  # else several were on their way
+                self._barred, self._bar = self._bar, min(2 * self._bar, _BARRED_MAX)
             self.not_portable = str(error)
             for size_class in self._size_classes.values():
                 if size_class.choice.where == "isolate":
@@ -262,7 +271,9 @@ class Router:
                     size_class.choice = replace(size_class.choice, where="thread", reason=reason)
 
     def _judge(self, size_class: SizeClass, size: Size, loop_binding: LoopBinding, profile: Profile) -> None:
-        """Choose anew for a size; the lock is held."""
+        """Choose anew for a size, of which a call has ended; the lock is held."""
+        if self._barred:
+            self._barred -= 1
         seen = size_class.measured + size_class.carried
         if self.forced is not None or not is_due(size_class.choice, seen, size_class.judged_at):
             return
@@ -273,7 +284,7 @@ class Router:
             size,
             profile,
             on_loop=self.on_loop,
-            portable=self.not_portable is None,
+            portable=not self._barred,
             crowd=self.first.held > 0,
         )
         size_class.choice = decide(size_class.choice, evidence, machine)

@@ -175,6 +175,33 @@ async def test_a_function_that_cannot_be_carried_stays_in_threads_and_says_why(
     assert standing(fn).reason is PlacementReason.NOT_PORTABLE
 
 
+async def test_a_function_of_which_one_call_could_not_be_carried_is_carried_again_later(
+    holding: Work, isolates: Isolates
+) -> None:
+    fn = pure(holding)
+    await learn(fn, "abc", calls=TRIALS + 2)
+    isolates.loses = "its module could not be imported"
+    await fn("abc")
+    isolates.loses = ""
+    await learn(fn, "abc", calls=200)
+    assert (standing(fn).where, placement(fn).not_portable) == ("thread", "its module could not be imported")
+    await learn(fn, "abc", calls=100)
+    assert (standing(fn).where, placement(fn).not_portable) == ("isolate", None)
+
+
+async def test_a_function_that_can_never_be_carried_is_tried_at_growing_distances(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.loses = "it is a generator"
+    fn = pure(holding)
+    tried = list[int]()
+    for _ in range(9):
+        await learn(fn, "abc", calls=100)
+        tried.append(isolates.calls)
+    assert tried == [1, 1, 2, 2, 2, 2, 2, 3, 3]
+    assert placement(fn).not_portable == "it is a generator"
+
+
 async def test_a_result_that_cannot_be_carried_back_costs_one_more_call(
     holding: Work, isolates: Isolates
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hybridrt.control.placement import AGAIN
+from hybridrt.errors import NotPortableError
 from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.loop.router import Router
 from hybridrt.loop.size_class import SizeClass
@@ -129,6 +130,13 @@ def test_bursts_that_start_all_isolates_anew_stay_there(
         carry(router, size_class, 8, **SPARSE)
         carry(router, size_class, 8, **BUSY)
     assert (size_class.choice.where, size_class.carried_cold) == ("isolate", 8 * 20)
+
+
+def test_calls_that_could_not_be_carried_at_once_count_as_one(router: Router, size_class: SizeClass) -> None:
+    carry(router, size_class, 100, **BUSY)
+    for _ in range(8):
+        router.stay(NotPortableError("it is a lambda"))
+    assert 0 < carry(router, size_class, 300, **BUSY) < 50
 
 
 def test_calls_that_seem_to_wait_in_isolates_show_it_in_threads(
