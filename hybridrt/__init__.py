@@ -44,7 +44,7 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     changes to arguments. Exceptions cross by pickling, with the frames they had there and the remote
     traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type and
     text. What cannot be carried raises `NotPortableError`; under "auto" the call is then made in a
-    thread, for the second time if it was the result that could not, and the function stays there. So it
+    thread, for the second time if it was the result that could not, and so are the next ones. So it
     is in a frozen program (PyInstaller and the like), which has no interpreter to start a process with.
     Where files or memory are lacking to start one, an `OSError` says so; under "auto" that call goes to a
     thread.
