@@ -197,10 +197,9 @@ def _usual_first_look(profile: Profile) -> int:
     """Return after how long a call of the function is looked at first: later, unless it takes longer."""
     if profile.settled < SETTLED:
         return FIRST_LOOK_NS
-    usual = 2 * profile.wall_mean_ns
     if profile.kind is Kind.WAITING:
-        return max(KNOWN_LOOK_NS, usual)
-    return min(KNOWN_LOOK_NS, max(FIRST_LOOK_NS, usual))
+        return max(KNOWN_LOOK_NS, 2 * profile.usual_ns)
+    return min(KNOWN_LOOK_NS, max(FIRST_LOOK_NS, 2 * profile.wall_mean_ns))
 
 
 def is_to_be_learned(profile: Profile) -> bool:

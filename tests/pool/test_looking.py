@@ -175,6 +175,7 @@ def waiting_for(stage: Stage, *, cpu: float) -> Callable[..., Any]:
     profile = stage.pool.profiles.of(fn)
     profile.settled, profile.calls, profile.wall_ns = SETTLED, 10, 10 * 50_000_000
     profile.cpu_mean_ns = int(cpu * 1e9)
+    profile.wait_mean_ns = 50_000_000 - profile.cpu_mean_ns
     return fn
 
 
@@ -184,6 +185,15 @@ def test_a_call_that_is_known_to_wait_is_let_alone_for_twice_its_usual_time(stag
     stage.step(16 * MS, times=6)
     assert stage.worker_of(call).sample is None
     stage.step(16 * MS)
+    assert stage.worker_of(call).permit == LONG
+
+
+def test_the_usual_time_is_that_of_the_last_calls_not_of_an_hour_ago(stage: Stage) -> None:
+    fn = waiting_for(stage, cpu=0.0)
+    stage.pool.profiles.of(fn).wall_ns += 10 * 30_000_000_000  # a server was down
+    call = stage.push(fn)
+    stage.compute(call)
+    stage.step(16 * MS, times=7)
     assert stage.worker_of(call).permit == LONG
 
 
@@ -249,6 +259,7 @@ def test_a_call_whose_function_turns_out_not_to_wait_is_looked_at_soon(stage: St
     fn = stage.learn(Kind.WAITING)
     profile = stage.pool.profiles.of(fn)
     profile.settled, profile.calls, profile.wall_ns = SETTLED, 10, 10 * 9_000_000_000
+    profile.wait_mean_ns = 9_000_000_000
     call = stage.push(fn)
     stage.step(16 * MS, times=2)
     profile.kind, profile.settled = Kind.SHORT, 0
