@@ -168,7 +168,7 @@ class Profile:
         self.unclassified = 0
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
-        """Running calls seen from outside to wait, or to compute; and to wait since the last turn."""
+        """Calls that were seen from outside to wait, or to compute; and to wait since the last turn."""
         self.was_still = False
         """Some running call was seen to wait, whatever it did before."""
         self.gil = GilLedger()
@@ -382,8 +382,9 @@ class Profile:
 
     @property
     def slow_start(self) -> int:
-        """How many unclassified calls of an unknown function may run at once."""
-        return max(1, 2 * self.blocked_calls)
+        """How many calls of which nothing is known may run at once: twice those that were seen to wait, of a
+        known function since the last turn."""
+        return max(1, 2 * (self.blocked_calls if self.kind is Kind.UNKNOWN else self.seen_waiting))
 
     def saw_waiting(self, *, first: bool = True) -> None:
         """A running call was seen to wait; `first`: it had not been judged before."""

@@ -159,6 +159,16 @@ def test_four_running_calls_seen_to_wait_make_a_waiting_function() -> None:
     assert profile.kind is Kind.WAITING
 
 
+def test_a_known_function_lets_as_many_of_its_calls_run_as_were_seen_to_wait_lately() -> None:
+    profile = profile_of((1 * MS, 1 * MS))
+    for _ in range(4):
+        profile.saw_waiting()
+    assert (profile.kind, profile.slow_start) == (Kind.SHORT, 8)
+    for _ in range(WINDOW):
+        profile.record(1 * MS, 1 * MS, 0)
+    assert (profile.kind, profile.slow_start) == (Kind.SHORT, 1)
+
+
 def test_a_running_call_seen_to_compute_makes_a_long_function() -> None:
     profile = profile_of()
     profile.saw_computing()
