@@ -184,7 +184,8 @@ class Profile:
         self.cpu_alone_ns = 0.0
         """CPU time of a call where none disturbs it: the least of the last windows."""
         self.try_at, self.patience = 0, _TRY_AFTER
-        """Calls after which several at once are tried again, and how many later the time after that."""
+        """Calls after which several at once are tried again, or a trial has paid; and how many later the
+        time after that."""
         self.alone_at, self.alone_patience = 0, _ALONE_AFTER
         """Calls after which a crowd is taken apart, and how many later it is the next time."""
         self.calls_before = self.cpu_before = self.wall_before = 0
@@ -451,9 +452,14 @@ class Profile:
             return
         worth = 1.0 if self.gil.releases else self.cpu_alone_ns / max(1.0, cpu_mean)
         found = total / calls * computing * worth
-        self.parallel = found if self.parallel is None else (self.parallel + found) / 2.0
+        if self.parallel is None:
+            self.parallel, self.try_at = found, self.calls + _TRY_AFTER
+        else:
+            self.parallel = (self.parallel + found) / 2.0
         if self.parallel < GAIN:
             self.try_at, self.patience = self.calls + self.patience, min(2 * self.patience, 1 << 16)
+        elif self.calls >= self.try_at:
+            self.patience = max(_TRY_AFTER, self.patience // 2)
 
     def saw_free(self) -> None:
         """A running call computed, and the GIL was free."""

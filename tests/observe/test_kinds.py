@@ -320,6 +320,17 @@ def test_two_at_once_that_only_share_the_gil_go_back_to_one_and_are_tried_again_
     assert profile.patience > 256
 
 
+def test_after_trials_that_paid_the_next_one_is_as_soon_as_at_first() -> None:
+    profile = partly_free()
+    for _ in range(4):
+        tried(profile, 64, 5 * MS, 10 * MS)
+        while not profile.leaves_gil:
+            tried(profile, 1, 5 * MS, 5 * MS, at_once=0)
+    assert profile.patience == 4096
+    tried(profile, 512, 5 * MS, 5 * MS)
+    assert (profile.kind, profile.patience) == (Kind.FREE, 256)
+
+
 def test_a_gil_that_others_have_does_not_count_against_a_function_that_leaves_it() -> None:
     profile = asked(17, 10 * MS, 10 * MS)
     for _ in range(8):
