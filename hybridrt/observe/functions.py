@@ -84,6 +84,9 @@ _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
 """Calls that are not short, wait for the GIL for so many times their CPU time, and were never seen to wait
 otherwise are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
 apart, so that they are judged one at a time, and the time after that so many times later. None is tuned."""
+_STILL, _LONG_SETTLED = 256, 64
+"""Calls for which it counts that one was seen to wait: the function may compute by now. Windows of one kind
+after which short calls may be a crowd, too. Not tuned."""
 WINDOW = 16
 SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
@@ -116,8 +119,8 @@ class Profile:
         "key", "kind", "marks", "may_hold", "misses", "name", "native", "opening_ns", "opens", "overlap",
         "owner", "parallel", "parallel_sums", "patience", "prelude", "puzzling",
         "queue_wait_ns",
-        "resolves", "seen_waiting", "served_ns", "settled", "sited", "try_at", "turn_at", "unclassified",
-        "wait_mean_ns", "wall_before", "wall_ns", "was_still",
+        "resolves", "seen_waiting", "served_ns", "settled", "sited", "still_until", "try_at", "turn_at",
+        "unclassified", "wait_mean_ns", "wall_before", "wall_ns",
     )  # fmt: skip
 
     def __init__(self, key: Any, name: str, *, resolves: bool = False) -> None:
@@ -169,8 +172,8 @@ class Profile:
         """Running calls of an unknown function of which nothing is known yet."""
         self.blocked_calls = self.computed_calls = self.seen_waiting = 0
         """Calls that were seen from outside to wait, or to compute; and to wait since the last turn."""
-        self.was_still = False
-        """Some running call was seen to wait, whatever it did before."""
+        self.still_until = 0
+        """Calls until which it counts that a running call was seen to wait, whatever it did before."""
         self.gil = GilLedger()
         self.native = NativeLedger()
         self.parallel: float | None = None
@@ -303,8 +306,12 @@ class Profile:
                 held = self.wait_mean_ns * (_DOUBT if doubtful else 1.0)
                 wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
-            if gil_asked > _CROWD * cpu_asked and cpu_mean >= BATCH_CALL_NS and not self.was_still:
+            crowded = gil_asked > _CROWD * cpu_asked and self.calls > self.still_until
+            if crowded and (cpu_mean >= BATCH_CALL_NS or self.settled >= _LONG_SETTLED):
                 wait = self._in_a_crowd(wait)
+            elif not hidden and wait < WAITING_NS and self.kind is not Kind.WAITING:
+                self.alone_patience = max(_ALONE_AFTER, self.alone_patience // 2)
+                self.alone_at = min(self.alone_at, self.calls + self.alone_patience)
         elif self.corrected and wall_mean >= DETAILED_NS:  # none of these was asked, as in batches
             wait, self.served_ns = float(self.wait_mean_ns), 0
         else:
@@ -338,7 +345,7 @@ class Profile:
 
         It may have been kept from its core by the host, and all others would start at once.
         """
-        return self.calls == 1 and cpu_mean >= BATCH_CALL_NS and not self.was_still
+        return self.calls == 1 and cpu_mean >= BATCH_CALL_NS and not self.still_until
 
     def _try_overlap(
         self, before: Kind, calls: int, wall_mean: float, cpu_mean: float, ended_ns: int
@@ -389,7 +396,7 @@ class Profile:
 
     def saw_waiting(self, *, first: bool = True) -> None:
         """A running call was seen to wait; `first`: it had not been judged before."""
-        self.was_still = True
+        self.still_until = self.calls + _STILL
         if not first:
             return
         self.blocked_calls += 1
@@ -411,7 +418,7 @@ class Profile:
             opening_ns: CPU time of the call so far.
         """
         self.opening_ns = max(opening_ns, self.opening_ns - self.opening_ns // 16)
-        self.was_still, self.marks = True, MARKS
+        self.still_until, self.marks = self.calls + _STILL, MARKS
         self.misses = max(0, self.misses - 1)
         self.seen_waiting += 1
         if self.puzzling:

@@ -12,7 +12,7 @@ from .support import MS, US, asked
 
 def test_in_a_crowd_for_the_gil_the_wait_of_quieter_times_holds() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
-    profile.was_still = True
+    profile.saw_waiting(first=False)
     for _ in range(64):  # what looks like blocking may all have been waiting for the GIL
         profile.record(100 * MS, 5 * MS, 0, 0, 95 * MS)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
@@ -43,8 +43,8 @@ def test_short_calls_keep_the_wait_of_quieter_times_though_one_hardly_blocks() -
 
 def test_a_call_kept_from_a_core_while_it_was_asked_raises_no_doubt() -> None:
     profile = asked(17, 10 * MS, 5 * MS)
-    profile.was_still = True
-    for call in range(16 * 20):
+    profile.saw_waiting(first=False)
+    for call in range(16 * 12):
         delay = 95 * MS if call % 16 == 0 else 0
         profile.record(100 * MS, 5 * MS, 0, delay, 95 * MS - delay)
     assert (profile.kind, profile.wait_mean_ns) == (Kind.WAITING, 5 * MS)
@@ -76,18 +76,50 @@ def test_a_crowd_stays_together_if_one_of_its_calls_was_seen_to_wait() -> None:
         assert profile.kind is Kind.WAITING
 
 
-def test_a_crowd_of_calls_that_do_wait_is_taken_apart_ever_more_rarely() -> None:
-    profile = asked(17, 60 * MS, 10 * MS)
+def test_a_crowd_is_taken_apart_although_one_of_its_calls_was_seen_to_wait_long_ago() -> None:
+    profile = asked(17, 30 * MS, 10 * MS)
+    profile.saw_waiting()
+    for _ in range(16 * 17):
+        profile.record(*IN_A_CROWD)
+    assert profile.kind is Kind.SHORT
+
+
+def test_short_calls_are_taken_apart_once_they_have_counted_as_waiting_for_long() -> None:
+    profile = asked(17, 5 * MS, 400 * US)
+    for turn in range(70):
+        for _ in range(16):
+            profile.record(20 * MS, 400 * US, 0, 0, 25 * MS)
+        assert (profile.kind is Kind.WAITING) is (turn < 63)
+
+
+def taken_apart_at(profile: Profile, turns: int) -> list[int]:
+    """Return the turns at which a crowd is taken apart whose calls do wait."""
     taken_apart = []
-    for turn in range(600):
+    for turn in range(turns):
         crowded = profile.kind is Kind.WAITING
         for _ in range(16):
             profile.record(*(IN_A_CROWD if crowded else (60 * MS, 10 * MS, 0, 0, 0)))
         if crowded and profile.kind is Kind.SHORT:
             taken_apart.append(turn)
+    return taken_apart
+
+
+def test_a_crowd_of_calls_that_do_wait_is_taken_apart_ever_more_rarely() -> None:
+    taken_apart = taken_apart_at(asked(17, 60 * MS, 10 * MS), 600)
     gaps = [after - before for before, after in itertools.pairwise(taken_apart)]
     assert 3 <= len(gaps) <= 5
     assert all(after > 3 * before for before, after in itertools.pairwise(gaps))
+
+
+def test_calls_that_have_computed_since_are_taken_apart_soon_when_they_wait_again() -> None:
+    profile = asked(17, 60 * MS, 10 * MS)
+    taken_apart_at(profile, 600)
+    for _ in range(16 * 20):
+        profile.record(10 * MS, 10 * MS, 0, 0, 0)
+    for _ in range(16 * 2):
+        profile.record(60 * MS, 10 * MS, 0, 0, 0)
+    assert profile.kind is Kind.WAITING
+    assert taken_apart_at(profile, 20) != []
 
 
 def test_a_function_met_in_a_crowd_only_is_not_taken_for_waiting() -> None:

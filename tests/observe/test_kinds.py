@@ -54,7 +54,7 @@ def test_a_function_without_a_call_is_unknown() -> None:
 )
 def test_the_first_call_gives_a_kind_if_one_was_seen_to_wait(wall: int, cpu: int, kind: Kind) -> None:
     profile = profile_of()
-    profile.was_still = True
+    profile.saw_waiting(first=False)
     profile.record(wall, cpu, 0)
     assert profile.kind is kind
 

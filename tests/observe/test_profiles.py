@@ -59,7 +59,7 @@ def record_as_batch(profile: Profile, seen: Calls) -> None:
 
 def test_sums_and_raw_beta_are_in_the_public_view() -> None:
     profile = Profile("key", "module:name")
-    profile.was_still = True
+    profile.saw_waiting(first=False)
     profile.record(4 * MS, 1 * MS, 2 * MS)
     profile.record(6 * MS, 4 * MS, 1 * MS)
     profile.failed += 1

@@ -410,7 +410,7 @@ def test_unknown_calls_at_a_known_site_are_seen_to_wait_at_once(monitored: Pool)
     gate.release()
     for call in calls:
         call.result(DEADLINE)
-    assert monitored.profiles.of(unknown).was_still
+    assert monitored.profiles.of(unknown).still_until
 
 
 @needs_monitoring
