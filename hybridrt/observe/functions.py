@@ -81,8 +81,8 @@ _HARDLY, _DOUBT = 16, 0.5
 """In a crowd of calls that are not short, what is left of w0 after a window with one that blocked for no
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
 _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
-"""Calls that are not short, wait for the GIL for so many times their CPU time, and were never seen to wait
-otherwise are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
+"""Calls that are not short, wait for the GIL for so many times their CPU time, and were not seen to wait
+otherwise lately are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
 apart, so that they are judged one at a time, and the time after that so many times later. None is tuned."""
 _STILL, _LONG_SETTLED = 256, 64
 """Calls for which it counts that one was seen to wait: the function may compute by now. Windows of one kind

@@ -89,6 +89,15 @@ def test_a_function_that_releases_keeps_its_class_until_most_wake_ups_meet_the_g
     assert not found.releases
 
 
+def test_a_function_whose_wake_ups_have_faded_is_not_said_to_release_the_gil() -> None:
+    """Looks that saw its calls blocked have taken their place."""
+    found = ledger(free=8)
+    for _ in range(200):
+        found.saw_waiting()
+    assert (found.share, found.releases) == (None, False)
+    assert found.name(waits=False) is GilClass.UNKNOWN
+
+
 def test_the_share_of_the_gil_is_known_after_four_wake_ups() -> None:
     assert ledger(free=3).share is None
     assert ledger(free=3, delays=(TIGHT,)).share == pytest.approx(0.25)
