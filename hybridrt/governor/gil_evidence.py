@@ -26,6 +26,8 @@ _WATCHES_AT_ONCE = 2
 some functions leave the GIL in one go, as `zlib` on 100 kB. They count where no other function computes."""
 _WATCH_READS = 300
 """Readings of the clock after which it ends in any case, as where the clock stands still."""
+_SHARED_LEAST, _SHARED_MOST = 0.8, 1.1
+"""Of a core: what calls that share the GIL compute together. Not all were looked at last at one time."""
 _YOUNG_NS = 100_000
 """Age from which a call can tell whether its function leaves the GIL free."""
 
@@ -87,6 +89,8 @@ class GilEvidence:
             for worker, one in busy.items()
             if one.call.started_ns < tick.now - tick.delay and tick.holders <= {one.call.profile}
         }
+        if not seen:
+            self._note_sharers(tick)
         computing = _computing_now(seen, now)
         for worker, one in seen.items():
             profile, goes_on = one.call.profile, worker in computing
@@ -97,6 +101,25 @@ class GilEvidence:
                 profile.saw_free()
             elif one.alone or not runnable:
                 profile.gil.saw_taken(one.waited, tick.switch_interval)
+
+    def _note_sharers(self, tick: Tick) -> None:
+        """Tell that calls of one function share the GIL: together they have computed for as long as one can.
+
+        Others have computed next to nothing. Calls that leave the GIL compute for longer together; where they
+        have too few cores, the kernel says so.
+        """
+        workers = [worker for each in self._holders if (worker := each()) is not None]
+        found = {
+            worker: _computed(worker, call, tick) for worker in workers if (call := worker.call) is not None
+        }
+        shares = {worker: one[0] / one[1] for worker, one in found.items() if one is not None and one[0]}
+        share = sum(shares.values())
+        alone = 5 * share * (tick.now - tick.before) >= 4 * tick.process_cpu > 0
+        if len(shares) < 2 or not alone or not _SHARED_LEAST <= share <= _SHARED_MOST:
+            return
+        if not all(worker.probe is not None and worker.probe.is_runnable() for worker in shares):
+            (profile,) = tick.holders
+            profile.gil.saw_taken(tick.delay // len(shares), tick.switch_interval)
 
     def _find_busy(self, pools: Iterable[Pool], tick: Tick) -> dict[Worker, Busy]:
         """Return the calls that have computed until now, and note whose functions hold permits.
@@ -138,17 +161,25 @@ def _as_busy(worker: Worker, call: Call, tick: Tick) -> Busy | None:
     must be nearly all that the process has used since the step before, so that nobody else can have kept the
     governor waiting. What of the wait is certain is the CPU time that does not fit into the time before it.
     """
-    assert worker.probe is not None
-    since_ns, cpu_start = _last_look(worker, call)
-    cpu_now, interval = worker.probe.cpu_ns(), tick.now - since_ns
-    if cpu_now is None or cpu_start is None or interval < _YOUNG_NS:
+    computed = _computed(worker, call, tick)
+    if computed is None:
         return None
-    cpu = cpu_now - cpu_start
+    cpu, interval = computed
     alone = interval <= tick.now - tick.before and 5 * cpu >= 4 * tick.process_cpu > 0
     waited = tick.delay if 5 * cpu >= 4 * interval else cpu - (interval - tick.delay)
     if waited < tick.delay and (tick.prompt or not alone or 4 * waited < tick.delay):
         return None
     return Busy(call, alone, waited)
+
+
+def _computed(worker: Worker, call: Call, tick: Tick) -> tuple[int, int] | None:
+    """Return a call's CPU time since it was looked at last, or since it began, and how long ago that is."""
+    assert worker.probe is not None
+    since_ns, cpu_start = _last_look(worker, call)
+    cpu_now, interval = worker.probe.cpu_ns(), tick.now - since_ns
+    if cpu_now is None or cpu_start is None or interval < _YOUNG_NS:
+        return None
+    return cpu_now - cpu_start, interval
 
 
 def _last_look(worker: Worker, call: Call) -> tuple[int, int | None]:

@@ -82,8 +82,9 @@ _HARDLY, _DOUBT = 16, 0.5
 sixteenth of it: a function that once was taken for a waiting one makes the crowd that hides the truth."""
 _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
 """Calls that are not short, wait for the GIL for so many times their CPU time, and were not seen to wait
-otherwise lately are a crowd: what they block by themselves cannot be seen in it. After so many calls it is taken
-apart, so that they are judged one at a time, and the time after that so many times later. None is tuned."""
+otherwise lately are a crowd: what they block by themselves cannot be seen in it. After so many calls it is
+taken apart, so that they are judged one at a time, and the time after that so many times later. None is
+tuned."""
 _STILL, _LONG_SETTLED = 256, 64
 """Calls for which it counts that one was seen to wait: the function may compute by now. Windows of one kind
 after which short calls may be a crowd, too. Not tuned."""
@@ -299,7 +300,8 @@ class Profile:
             cpu_mean, wait = cpu_asked / asked, max(0.0, wait_asked / asked)
             self.served_ns = (cpu_asked + wait_asked + gil_asked) // asked
             contended = 0 if self.gil.releases else gil_asked  # by others, where it leaves the GIL itself
-            self._judge_trial(cpu_mean, cpu_asked / max(1, cpu_asked + wait_asked + contended))
+            computed = cpu_asked / max(1, cpu_asked, cpu_asked + wait_asked + contended)
+            self._judge_trial(cpu_mean, computed)
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
             if hidden and self.corrected and not self.gil.releases:
                 doubtful = cpu_mean >= BATCH_CALL_NS and _HARDLY * least < self.wait_mean_ns

@@ -339,6 +339,17 @@ def test_a_gil_that_others_have_does_not_count_against_a_function_that_leaves_it
     assert (profile.kind, profile.parallel) == (Kind.FREE, pytest.approx(2.0, rel=0.1))
 
 
+def test_calls_that_may_have_waited_for_the_gil_longer_than_they_took_do_no_more_than_they_are() -> None:
+    """What a call can have waited is a bound, and too high where it gave the GIL away for a moment."""
+    profile = asked(17, 10 * MS, 10 * MS)
+    for _ in range(8):
+        profile.saw_free()
+    for _ in range(64):
+        profile.saw_beside(2)
+        profile.record(20 * MS, 10 * MS, 0, 0, 20 * MS)
+    assert profile.parallel == pytest.approx(2.0, rel=0.1)
+
+
 def test_calls_that_never_met_one_another_tell_nothing_of_running_at_once() -> None:
     profile = partly_free()
     tried(profile, 64, 10 * MS, 10 * MS, at_once=1)

@@ -44,3 +44,35 @@ def test_a_call_that_leaves_the_gil_for_a_moment_at_a_time_is_found_as_the_gover
     gil = stage.pool.profiles.of(fn).gil
     assert gil.free == (0 if another else 11)  # at the first step it is not known yet
     assert gil.taken == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "others", "runnable", "taken"),
+    [
+        pytest.param(0.5, 0.0, False, 15, id="they share it"),
+        pytest.param(0.7, 0.0, False, 0, id="together they compute for longer than one could"),
+        pytest.param(0.5, 0.5, False, 0, id="another had it, as a busy loop"),
+        pytest.param(0.5, 0.0, True, 0, id="they only lack a core"),
+    ],
+)
+def test_calls_of_one_function_that_share_the_gil_do_not_leave_it_to_others(
+    stage: Stage, part: float, others: float, runnable: bool, taken: int
+) -> None:
+    """Two run at once, because the function left the GIL before."""
+    fn, governor, spent = stage.learn(Kind.FREE), stage.budget.governor, 0.0
+    first, second = stage.push_many(2, fn)
+    for call in (first, second):
+        stage.probe_of(call).runnable = runnable
+    for _ in range(16):
+        governor.step(stage.clock.now_ns, int(spent * 1e9), prompt=False, delay_ns=1_000_000)
+        for computing, share in (
+            ((first,), 1 - part),
+            ((first, second), 2 * part - 1),
+            ((second,), 1 - part),
+        ):
+            stage.wait(first, second)
+            stage.compute(*computing)
+            stage.clock.advance(share * 20 * MS)
+        spent += (2 * part + others) * 20 * MS
+    gil = stage.pool.profiles.of(fn).gil
+    assert (gil.taken, gil.releases) == (taken, not taken)
