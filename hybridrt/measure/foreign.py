@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 
 __all__ = ["ThreadClocks"]
 
@@ -26,6 +26,10 @@ class ThreadClocks:
     def restart(self, native_ids: Iterable[int]) -> None:
         """Count from now on."""
         self._last = self._read(native_ids)
+
+    def saw_all(self, native_ids: Sized) -> bool:
+        """Return False if one of these threads was gone at the last question."""
+        return not self._readable or self._last is None or len(self._last) == len(native_ids)
 
     def spent(self, native_ids: Iterable[int]) -> float | None:
         """Return the CPU seconds that these threads used since the last question.

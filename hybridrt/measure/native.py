@@ -29,9 +29,11 @@ class NativeThreads:
         return len(self._ids)
 
     def find(self) -> None:
-        """Look for threads that came or went; 10 us, and the GIL is kept while their number stays."""
+        """Look for threads that came or went; 10 us, and the GIL is kept while they stay."""
         count = _thread_count()
-        if count is None or count - threading.active_count() == self._extra:
+        if count is None:
+            return
+        if count - threading.active_count() == self._extra and self._clocks.saw_all(self._ids):
             return
         try:
             ids = os.listdir("/proc/self/task")  # first: threads start meanwhile, as it gives the GIL away

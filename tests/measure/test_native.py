@@ -73,6 +73,27 @@ def test_a_thread_that_python_does_not_know_is_a_native_one(monkeypatch: pytest.
     assert used >= 1_000_000
 
 
+@linux_only
+def test_a_thread_that_took_the_place_of_another_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a library that is set up anew. Two of Python that `threading` is made to forget stand in."""
+    leaves = [threading.Event(), threading.Event()]
+    threads = [threading.Thread(target=leave.wait) for leave in leaves]
+    known = threading.enumerate()
+    monkeypatch.setattr(threading, "enumerate", lambda: known)
+    monkeypatch.setattr(threading, "active_count", lambda: len(known))
+    native, found = NativeThreads(), list[bool]()
+    for thread, leave in zip(threads, leaves, strict=True):
+        thread.start()
+        native.find()
+        found.append(thread.native_id in native._ids)
+        leave.set()
+        thread.join()
+        while os.path.exists(f"/proc/self/task/{thread.native_id}"):
+            pass  # Python is done with it, the kernel not yet
+        native.spent_ns()
+    assert found == [True, True]
+
+
 def test_where_the_kernel_does_not_tell_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "read", lambda _: b"")
     native = NativeThreads()
