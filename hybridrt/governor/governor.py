@@ -383,8 +383,8 @@ class Governor:
                 with without_convoy(self.budget.lock):
                     for profile in drivers:
                         profile.parallel = None  # what several calls at once did, they did with more threads
-            if not active:
-                self.native.rested(*native)
+            if not active or not tick.holders:
+                self.native.rested(*native, active=active)
             # Before threads start: they ask for the GIL, and by their number the interval goes.
             self.shield.step(
                 now_ns,

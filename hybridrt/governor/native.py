@@ -35,9 +35,10 @@ class NativeWork:
         return self._threads.spent_ns(), interval_ns
 
     def beyond_background(self, native_ns: int, interval_ns: int) -> int:
-        """Return what of that is more than they compute while no call runs."""
+        """Return what of that is more than they compute while no call does."""
         return self._background.beyond(native_ns, interval_ns)
 
-    def rested(self, native_ns: int, interval_ns: int) -> None:
-        """Take in a step in which no call ran."""
-        self._background.saw(native_ns, interval_ns)
+    def rested(self, native_ns: int, interval_ns: int, *, active: bool) -> None:
+        """Take in a step in which no call had a permit; `active`: some ran without one."""
+        saw = self._background.saw_at_most if active else self._background.saw
+        saw(native_ns, interval_ns)

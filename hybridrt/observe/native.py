@@ -21,6 +21,8 @@ _DRIVES, _STILL_DRIVES = 0.25, 0.125
 per time that passed: on a crowded machine neither gets much of that."""
 _WEIGHT = 0.2
 """Of a new step in the mean of the background."""
+_BOUNDS = 16
+"""Steps with calls that do not compute, the least of which counts as one without calls. Not measured."""
 
 
 class NativeLedger:
@@ -56,15 +58,25 @@ class NativeLedger:
 
 
 class Background:
-    """CPU time per time of native threads while no call runs; they work for others then."""
+    """CPU time per time of native threads while no call computes; they work for others then."""
 
     def __init__(self) -> None:
         self._share = 0.0
+        self._bounds: list[float] = []
+        """What it was at most in the last steps in which calls ran."""
 
     def saw(self, native_ns: int, interval_ns: int) -> None:
         """Take in a step in which no call ran."""
         if interval_ns > 0:
             self._share += _WEIGHT * (native_ns / interval_ns - self._share)
+
+    def saw_at_most(self, native_ns: int, interval_ns: int) -> None:
+        """Take in a step in which calls ran and none was seen to compute: they may have left it to these."""
+        if interval_ns > 0:
+            self._bounds.append(native_ns / interval_ns)
+        if len(self._bounds) >= _BOUNDS:
+            self._share += _WEIGHT * (min(self._bounds) - self._share)
+            self._bounds.clear()
 
     def beyond(self, native_ns: int, interval_ns: int) -> int:
         """Return what of this CPU time is more than the background."""

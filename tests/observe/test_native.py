@@ -59,6 +59,14 @@ def test_what_native_threads_compute_while_no_call_runs_is_not_a_calls() -> None
     assert background.beyond(0, 40 * MS) == 0
 
 
+def test_beside_calls_that_do_not_compute_the_background_is_the_least_of_what_is_seen() -> None:
+    background = Background()
+    for step in range(16 * 40):
+        background.saw_at_most((5 if step % 8 == 0 else 9) * MS, 10 * MS)
+    assert background.beyond(20 * MS, 40 * MS) == pytest.approx(0, abs=10_000)
+    assert background.beyond(50 * MS, 40 * MS) == pytest.approx(30 * MS, abs=10_000)
+
+
 def record(profile: Profile, calls: int, seen: int = 0) -> None:
     """Let calls end that computed for 10 ms and were blocked for 30, some of them seen to wait."""
     for number in range(calls):

@@ -91,6 +91,17 @@ def test_what_native_threads_do_while_nothing_runs_does_not_count() -> None:
     assert stage.running() == [first, second]
 
 
+def test_what_they_do_beside_a_call_that_waits_without_end_does_not_count_either() -> None:
+    stage = Stage()
+    endless = stage.push(stage.learn(Kind.WAITING))
+    step(stage, native=1.0, times=16 * 30)
+    fn = stage.learn(Kind.LONG)
+    first = stage.push(fn)
+    step(stage, first, native=1.0, times=6)
+    assert not stage.pool.profiles.of(fn).native.drives
+    assert endless in stage.running()
+
+
 def test_a_waiting_call_gives_back_the_permit_that_it_took_to_compute_in_native_threads() -> None:
     stage = Stage()
     call = stage.push(stage.learn(Kind.WAITING))
