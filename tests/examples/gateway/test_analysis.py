@@ -90,6 +90,23 @@ def test_an_answer_that_was_cut_off_is_counted_as_far_as_it_came() -> None:
     assert answer_text(b'{"choices": [', event_stream=False) == ("", None)
 
 
+@pytest.mark.parametrize("tokens", [-1, 1 << 60, 10**400, "3", None])
+def test_a_usage_that_cannot_be_is_none(tokens: object) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": tokens}
+    assert answer_text(json.dumps({"usage": usage}).encode(), event_stream=False) == ("", None)
+
+
+@pytest.mark.parametrize("choices", [5, "a", {"a": 1}, [{"message": {"tool_calls": 5}}]])
+def test_choices_of_another_kind_hold_no_text(choices: object) -> None:
+    assert answer_text(json.dumps({"choices": choices}).encode(), event_stream=False) == ("", None)
+
+
+def test_half_of_a_surrogate_pair_is_counted_as_an_unknown_character() -> None:
+    said = json.dumps({"choices": [{"text": "fox \ud83d den"}]}).encode()
+    found = analyse(load_tokenizer(""), (), exchange({"messages": [{"content": "fox \ud83d den"}]}, said))
+    assert (found.prompt_tokens, found.completion_tokens) == (3, 3)
+
+
 @given(st.binary(max_size=200), st.booleans())
 def test_no_answer_makes_it_fail(answer: bytes, stream: bool) -> None:
     answer_text(b"data: " + answer, event_stream=stream)

@@ -139,6 +139,23 @@ async def test_strict_an_answer_without_a_record_is_broken_off_and_then_none_is_
     assert len(one.asked) == 1
 
 
+async def test_strict_half_of_a_surrogate_pair_in_a_prompt_is_answered_and_recorded(tmp_path: Path) -> None:
+    async with upstream(well) as one, gateway(one, audit=audit_in(tmp_path)) as (_, url):
+        assert (await post(url, asking(user="\ud83d", messages=[{"content": "\ud83d"}])))[0] == 200
+    (record,) = records(tmp_path)
+    assert record["prompt_tokens"] == 1
+
+
+async def test_strict_a_record_that_cannot_be_made_ends_its_own_answer_and_no_other(log: GatedAudit) -> None:
+    log.failure = ValueError("too long")
+    log.go.set()
+    async with upstream(well) as one, gateway(one, audit=audit_in(Path())) as (_, url):
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await post(url, asking())
+        log.failure = None
+        assert (await post(url, asking()))[0] == 200
+
+
 async def test_fast_a_log_that_failed_is_counted_and_answers_go_on(log: GatedAudit) -> None:
     log.failure = OSError("disk full")
     log.go.set()
