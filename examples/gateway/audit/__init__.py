@@ -4,7 +4,7 @@
     receipt = await log.append({"model": "small", "tokens": 12})
     await log.close()
 
-`python -m gateway.audit verify FOLDER` reads it again.
+`python -m examples.gateway.audit verify FOLDER` reads it again.
 """
 
 from .errors import AuditBrokenError, AuditClosedError, AuditError, AuditFailedError, AuditLockedError

@@ -1,7 +1,7 @@
 """The commands: `verify`, `repair`, `prove`, `check`.
 
 verify FOLDER [--head COUNT:HEX]    read a log, or each log in the folders below; exit 1 if one is unsound
-repair FOLDER                       move what follows the first damage aside
+repair FOLDER                       move what follows the first damage in each aside; stop the writers first
 prove FOLDER INDEX                  print the proof that a record is in the log, as JSON
 check PROOF COUNT:HEX               check such a proof with the head alone
 """
@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from .errors import AuditError
 from .mountains import Proof, head_of, leaf_hash, prove, proves
 from .records import Chain
 from .recovery import repair
@@ -29,18 +30,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         code: int = options.run(options)
-    except (OSError, ValueError, KeyError) as error:
+    except (AuditError, OSError, ValueError, KeyError) as error:
         print(f"audit: {error}", file=sys.stderr)
         return 2
     return code
 
 
 def _verify(options: argparse.Namespace) -> int:
-    folders = chain_folders(options.folder)
-    if not folders:
-        raise ValueError(f"there is no audit log in {options.folder}, nor in the folders in it")
-    if options.head is not None and len(folders) > 1:
-        raise ValueError(f"--head belongs to one log, and {options.folder} holds {len(folders)}; name one")
+    named = options.head is not None
+    folders = [_one_log(options.folder, "--head")] if named else _logs(options.folder)
     sound = True
     for folder in folders:
         found = scan(folder)
@@ -49,6 +47,20 @@ def _verify(options: argparse.Namespace) -> int:
         if options.head is not None:
             sound &= _agrees(found, *_parse_head(options.head))
     return 0 if sound else 1
+
+
+def _logs(folder: Path) -> list[Path]:
+    folders = chain_folders(folder)
+    if not folders:
+        raise ValueError(f"there is no audit log in {folder}, nor in the folders in it")
+    return folders
+
+
+def _one_log(folder: Path, what: str) -> Path:
+    folders = _logs(folder)
+    if len(folders) > 1:
+        raise ValueError(f"{what} belongs to one log, and {folder} holds {len(folders)}; name one")
+    return folders[0]
 
 
 def _agrees(found: Scan, count: int, head: bytes) -> bool:
@@ -70,18 +82,20 @@ def _describe(folder: Path, found: Scan) -> str:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    cuts = repair(options.folder)
-    print("\n".join(map(str, cuts)) or "nothing to repair")
+    for folder in _logs(options.folder):
+        cuts = repair(folder)
+        print(f"{folder}: {'; '.join(map(str, cuts)) or 'nothing to repair'}")
     return 0
 
 
 def _prove(options: argparse.Namespace) -> int:
-    found = scan(options.folder)
+    folder = _one_log(options.folder, "a proof")
+    found = scan(folder)
     if found.fault is not None:
         print(f"audit: {found.fault}; repair it first", file=sys.stderr)
         return 1
     proof = prove(found.leaves, options.index)
-    payload = next(islice(records_of(options.folder), proof.index, None))
+    payload = next(islice(records_of(folder), proof.index, None))
     fields = {
         "index": proof.index,
         "count": proof.count,
@@ -116,13 +130,15 @@ def _parse_head(text: str) -> tuple[int, bytes]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m gateway.audit", description="Checks audit logs.")
+    parser = argparse.ArgumentParser(
+        prog="python -m examples.gateway.audit", description="Checks audit logs."
+    )
     commands = parser.add_subparsers(required=True)
     verify = commands.add_parser("verify", help="read a log, or each in the folders below, and check it")
     verify.add_argument("folder", type=Path)
     verify.add_argument("--head", metavar="COUNT:HEX", help="a head that was kept elsewhere")
     verify.set_defaults(run=_verify)
-    mend = commands.add_parser("repair", help="move what follows the first damage aside")
+    mend = commands.add_parser("repair", help="move what follows the first damage in each aside")
     mend.add_argument("folder", type=Path)
     mend.set_defaults(run=_repair)
     proof = commands.add_parser("prove", help="print the proof that a record is in the log")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import AuditBrokenError
+from .lock import lock_folder
 from .records import Chain
 from .scan import Segment, read_segment, scan, segments_of
 
@@ -89,7 +90,19 @@ def recover(folder: Path) -> Recovered:
 
 
 def repair(folder: Path) -> list[Cut]:
-    """Move everything from the first damage on aside; return what was moved, nothing if the log is sound."""
+    """Move everything from the first damage on aside; return what was moved, nothing if the log is sound.
+
+    Raises:
+        AuditLockedError: Another process writes to it.
+    """
+    lock = lock_folder(folder)
+    try:
+        return _repair(folder)
+    finally:
+        os.close(lock)
+
+
+def _repair(folder: Path) -> list[Cut]:
     found = scan(folder)
     if found.place is None:
         return []

@@ -6,13 +6,13 @@ folder keeps a second process out.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from .errors import AuditClosedError, AuditFailedError, AuditLockedError
+from .errors import AuditClosedError, AuditFailedError
 from .frames import encode_frame
+from .lock import lock_folder
 from .records import Chain, encode_header
 from .recovery import Cut, recover
 from .scan import segment_name
@@ -52,7 +52,7 @@ class Writer:
         self._storage = SystemStorage() if storage is None else storage
         self._folder, self._segment_bytes = folder, segment_bytes
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(folder)
+        self._lock = lock_folder(folder)
         self._failed: BaseException | None = None
         self._descriptor: int | None = None
         try:
@@ -128,14 +128,3 @@ class Writer:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             self._storage.close(descriptor)
-
-
-def _lock(folder: Path) -> int:
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        message = f"another process writes to the audit log in {folder}; give each its own"
-        raise AuditLockedError(message) from None
-    return descriptor

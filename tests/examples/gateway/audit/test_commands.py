@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from gateway.audit.__main__ import main
 from gateway.audit.scan import scan, segments_of
+from gateway.audit.writer import Writer
 
 from tests.examples.gateway.audit.faults import write_log
 
@@ -50,6 +51,39 @@ def test_a_changed_record_is_named_and_repair_moves_it_aside(
     assert main(["repair", str(log)]) == 0
     assert "from record 0 on" in capsys.readouterr().out
     assert main(["verify", str(log)]) == 0
+
+
+def test_repair_mends_each_log_in_a_folder(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_log(log.parent / "worker-1", random.Random(3))
+    path = segments_of(log)[0]
+    path.write_bytes(path.read_bytes().replace(b'"tokens"', b'"Tokens"', 1))
+    assert main(["repair", str(log.parent)]) == 0
+    moved, nothing = capsys.readouterr().out.splitlines()
+    assert "worker-0: moved" in moved
+    assert "worker-1: nothing to repair" in nothing
+    assert main(["verify", str(log.parent)]) == 0
+
+
+def test_repair_leaves_a_log_alone_that_is_written_to(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    writer = Writer(log)
+    path = segments_of(log)[0]
+    changed = path.read_bytes().replace(b'"tokens"', b'"Tokens"', 1)
+    path.write_bytes(changed)
+    assert main(["repair", str(log)]) == 2
+    assert "another process writes to the audit log" in capsys.readouterr().err
+    assert path.read_bytes() == changed
+    writer.close()
+    assert main(["repair", str(log)]) == 0
+
+
+@pytest.mark.parametrize("command", [["verify"], ["repair"], ["prove", "0"]])
+def test_a_folder_without_a_log_is_told(
+    command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *rest = command
+    assert main([name, str(tmp_path), *rest]) == 2
+    assert "there is no audit log in" in capsys.readouterr().err
+    assert main([name, str(tmp_path / "missing"), *rest]) == 2
 
 
 def test_a_proof_is_checked_with_the_head_alone(
