@@ -17,7 +17,7 @@ To ask: `explain` gives an `Explanation`, `trial` a `Trial` of `TrialRow`, and `
     `BackgroundStatistics`
 To let a model call functions, with the extra `agents`: `tool` and `Agent`; see `hybridrt.agents`
 To catch: `HybridrtError`, and below it `OffloadTimeoutError`, `QueueFullError`, `RuntimeClosedError`,
-    `LaneNestingError`, `NotPortableError`, `WorkerLostError`
+    `LaneNestingError`, `NotPortableError`, `WorkerLostError`, `IsolateInitializerError`
 
 Where a call runs: in a thread, unless `offload` is told otherwise. With `pure=True` it is chosen by what
 calls have cost, for each function and size of its input: on the loop, in a thread, or in an isolate, which is

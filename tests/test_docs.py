@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import os
 import pkgutil
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import hybridrt
+from hybridrt.options import Options
 
 README = Path(__file__).parent.parent / "README.md"
 MODULES = [module.name for module in pkgutil.walk_packages(hybridrt.__path__, "hybridrt.")]
@@ -76,3 +78,36 @@ def test_the_files_and_functions_that_the_architecture_names_are_there() -> None
 
 def test_the_readme_gives_the_command_that_runs_every_test() -> None:
     assert ".venv/bin/uv run --all-extras pytest" in README.read_text()
+
+
+OPTIONS = (README.parent / "docs/options.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(Options.__slots__, id="offload"),
+        pytest.param([*inspect.signature(hybridrt.Runtime).parameters], id="Runtime"),
+        pytest.param(["loop", "debug"], id="run"),
+        pytest.param(hybridrt.Hooks.__slots__, id="Hooks"),
+        pytest.param([name for name in hybridrt.__all__ if name.endswith("Error")], id="errors"),
+    ],
+)
+def test_the_page_of_options_names_every_option_and_every_error(names: list[str]) -> None:
+    assert not [name for name in names if f"`{name}`" not in OPTIONS]
+
+
+def test_the_page_of_options_gives_the_defaults_of_a_runtime() -> None:
+    table = OPTIONS.partition("## Options of a runtime")[2].partition("## Background")[0]
+    told = dict(re.findall(r"^\| `(\w+)` \| (\S+) \|", table, re.MULTILINE))
+    of = inspect.signature(hybridrt.Runtime).parameters
+    assert {name: eval(text.strip("`").replace(",", "_")) for name, text in told.items() if name in of} == {
+        name: parameter.default for name, parameter in of.items()
+    }
+
+
+def test_the_page_of_options_names_every_variable_of_the_environment_that_the_code_reads() -> None:
+    code = "".join(path.read_text() for path in (README.parent / "hybridrt").rglob("*.py"))
+    read = set(re.findall(r"environ\.get\(\s*\"(HYBRIDRT_\w+)", code))
+    assert len(read) == 8
+    assert read == set(re.findall(r"^\| `(HYBRIDRT_\w+)", OPTIONS, re.MULTILINE))

@@ -103,6 +103,12 @@ def test_every_public_name_stands_on_the_page_of_the_package() -> None:
     assert set(NAMES) <= set(re.findall(r"\w+", hybridrt.__doc__))
 
 
+def test_the_page_of_the_package_lists_every_error_to_catch() -> None:
+    assert hybridrt.__doc__ is not None
+    listed = hybridrt.__doc__.partition("To catch:")[2].partition("\n\n")[0]
+    assert {name for name in NAMES if name.endswith("Error")} == set(re.findall(r"`(\w+)`", listed))
+
+
 def test_completion_sees_every_public_name() -> None:
     assert set(NAMES) <= set(dir(hybridrt))
 
