@@ -12,7 +12,7 @@ from pathlib import Path
 import hybridrt
 
 from .audit import AuditError
-from .config import Config, load
+from .config import Config, check_port, load
 from .errors import ConfigError
 from .keys import new_key
 from .serving import bind, serve
@@ -51,6 +51,7 @@ def _serve(options: argparse.Namespace, config: Config) -> int:
     server = config.server
     port = server.port if options.port is None else options.port
     workers = server.workers if options.workers is None else options.workers
+    check_port("--port", port)
     if workers < 1:
         raise ConfigError(f"--workers must be at least 1, got {workers}")
     make_upstreams(config.upstreams)  # before any worker starts: a key that is missing is told once

@@ -23,12 +23,14 @@ __all__ = [
     "Routing",
     "ServerConfig",
     "UpstreamConfig",
+    "check_port",
     "load",
     "parse",
     "serves",
 ]
 
 T = TypeVar("T")
+PORT_MAX = 65_535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,9 +282,9 @@ def _check(config: Config) -> None:
             "or set allow_no_keys = true in [server] to serve everyone"
         )
     _check_least(config)
+    check_port("[server] port", config.server.port)
     for upstream in config.upstreams:
-        url = URL(upstream.url)
-        if url.scheme not in ("http", "https") or not url.host:
+        if not _is_base(upstream.url):
             raise ConfigError(f"[[upstreams]] {upstream.name}: url must be http://HOST/v1 or https://HOST/v1")
     for key in config.keys:
         if len(key.sha256) != 64 or not set(key.sha256.lower()) <= set("0123456789abcdef"):
@@ -290,6 +292,24 @@ def _check(config: Config) -> None:
                 f"[[keys]] {key.name}: sha256 must be the 64 hex digits of the key's hash, "
                 "not the key; make both with --new-key"
             )
+
+
+def check_port(where: str, port: int) -> None:
+    """Refuse what is no port.
+
+    Raises:
+        ConfigError: It is out of range.
+    """
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(f"{where}: must be 0 to {PORT_MAX}, got {port}")
+
+
+def _is_base(text: str) -> bool:
+    try:
+        url = URL(text)
+    except ValueError:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host)
 
 
 def _check_least(config: Config) -> None:

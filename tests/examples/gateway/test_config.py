@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gateway.__main__ import main
 from gateway.config import Config, load, parse, serves
 from gateway.errors import ConfigError
 from gateway.keys import Keys, new_key
 from gateway.upstreams import make_upstreams
+from gateway.workers import UNUSABLE
 
 KEY = {"name": "a", "sha256": "0" * 64}
 UPSTREAM = {"name": "u", "url": "http://127.0.0.1:1/v1"}
@@ -36,6 +38,7 @@ def test_the_defaults_listen_on_loopback_and_want_keys() -> None:
         ({"server": {"prot": 1}}, r"\[server\]: expected host, port.* got prot"),
         ({"server": {"port": "80"}}, r"\[server\] port: expected a whole number of at least 0, got str"),
         ({"server": {"port": True}}, "got bool"),
+        ({"server": {"port": 70_000}}, r"\[server\] port: must be 0 to 65535, got 70000"),
         ({"server": {"workers": 0}}, r"\[server\] workers: must be above 0"),
         ({"server": {"drain_timeout": -1}}, "at least 0, got int"),
         ({"server": 5}, r"\[server\]: expected a table"),
@@ -46,6 +49,8 @@ def test_the_defaults_listen_on_loopback_and_want_keys() -> None:
         ({"keys": [KEY, KEY]}, "each name must be there once"),
         ({"keys": [{**KEY, "models": "small"}]}, "a list of texts, got str"),
         ({"upstreams": [{"name": "u", "url": "ftp://x"}]}, "url must be http"),
+        ({"upstreams": [{"name": "u", "url": "http://127.0.0.1:99999/v1"}]}, "u: url must be http"),
+        ({"upstreams": [{"name": "u", "url": "http://[::1/v1"}]}, "u: url must be http"),
         ({"upstreams": [{**UPSTREAM, "concurrency": 0}]}, "concurrency: must be above 0"),
         ({"audit": {"durability": "some"}}, 'expected "strict" or "fast"'),
     ],
@@ -62,6 +67,15 @@ def test_a_file_that_is_missing_or_no_toml_is_told(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("= 5")
     with pytest.raises(ConfigError, match="expected TOML"):
         load(tmp_path / "bad.toml")
+
+
+def test_a_port_out_of_range_on_the_command_line_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gateway.toml"
+    path.write_text(new_key("team")[1] + '[[upstreams]]\nname = "u"\nurl = "http://127.0.0.1:1/v1"\n')
+    assert main(["--config", str(path), "--port", "-1"]) == UNUSABLE
+    assert "--port: must be 0 to 65535, got -1" in capsys.readouterr().err
 
 
 def test_a_new_key_lets_its_holder_in(tmp_path: Path) -> None:
