@@ -216,7 +216,7 @@ class Gateway:
         return web.json_response({"status": state}, status=200 if state == "ready" else 503)
 
     def _metrics_text(self, request: web.BaseRequest) -> web.Response:
-        """Answer this machine at once, others only with a key."""
+        """Answer this machine at once, others and what a proxy forwards only with a key."""
         if not _is_local(request):
             self._keys.find(request.headers.get("Authorization", ""))
         text = self._metrics.text(
@@ -241,6 +241,8 @@ class Gateway:
 
 
 def _is_local(request: web.BaseRequest) -> bool:
+    if "Forwarded" in request.headers or "X-Forwarded-For" in request.headers:
+        return False
     try:
         return ipaddress.ip_address(request.remote or "").is_loopback
     except ValueError:

@@ -179,6 +179,14 @@ async def test_health_readiness_and_counters_need_no_key_here() -> None:
             assert (answer.status, await answer.json()) == (503, {"status": "draining"})
 
 
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For"])
+async def test_counters_need_a_key_through_a_proxy_on_this_machine(header: str) -> None:
+    async with upstream(well) as one, gateway(one) as (_, url), aiohttp.ClientSession() as session:
+        for headers, code in (({}, 401), (authorized(), 200)):
+            async with session.get(f"{url}/metrics", headers={header: "192.0.2.1", **headers}) as answer:
+                assert answer.status == code
+
+
 async def test_requests_under_way_end_when_the_gateway_drains(monkeypatch: pytest.MonkeyPatch) -> None:
     async with upstream(stall) as one:
         async with gateway(one) as (served, url):
