@@ -5,7 +5,8 @@
 
 `lifespan=lifespan()` is all that hybridrt needs. The endpoint that is a plain `def` knows nothing of it:
 it runs on the runtime's threads instead of anyio's. `/words` says by a decorator that it may run in another
-process, which is what protects the loop from one long call that keeps the GIL.
+process, which is what protects the loop from one long call that keeps the GIL. No other process can import
+the functions of the script that is started, so that is so with uvicorn's command alone.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def records(count: int) -> dict[str, int]:
 
 @offload(pure=True)
 def count_words(text: str) -> int:
-    """Compute alone: no shared state, so it may run in another process."""
+    """Compute alone: no shared state, so it may run in another process that can import this module."""
     return len(set(text.lower().split()))
 
 

@@ -34,7 +34,10 @@ def in_a_thread(document: Document) -> Counter[str]:
 
 @offload(pure=True)
 def anywhere(document: Document) -> Counter[str]:
-    """Count where it is cheapest: the function shares no state, so another process may run it, too."""
+    """Count where it is cheapest: the function shares no state.
+
+    In a module that is imported another process may run it, too; in the script that is started none can.
+    """
     return count_words(document)
 
 
