@@ -72,14 +72,16 @@ class _Pieces:
         self.pieces.append(bytes(piece) if type(piece) is memoryview else piece)
 
 
-def _rebuild_view(buffer: Any, form: str, shape: tuple[int, ...]) -> memoryview:
+def _rebuild_view(buffer: Any, form: Any, shape: tuple[int, ...]) -> memoryview:
     flat = memoryview(buffer).cast("B")
-    return flat if form == "B" and len(shape) == 1 else flat.cast(form, shape)  # type: ignore[call-overload]
+    return flat.cast(form) if len(shape) == 1 else flat.cast(form, shape)  # a shape may have no 0 in it
 
 
 def _reduce_view(view: memoryview) -> tuple[Any, ...]:
-    if not (view.c_contiguous and view.nbytes and view.ndim):
-        raise pickle.PicklingError("a memoryview must be contiguous and not empty to be carried")
+    if not (view.c_contiguous and (view.ndim == 1 or (view.ndim and view.nbytes))):
+        raise pickle.PicklingError(
+            "a memoryview must be contiguous, and not empty unless it has one dimension, to be carried"
+        )
     return _rebuild_view, (pickle.PickleBuffer(view), view.format, view.shape)
 
 

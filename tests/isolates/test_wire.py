@@ -95,8 +95,14 @@ def test_small_arrays_go_with_the_stream() -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [memoryview(b"abc"), memoryview(bytes(100_000)), memoryview(np.arange(60_000.0).reshape(200, 300))],
-    ids=["small", "large", "two dimensions"],
+    [
+        memoryview(b"abc"),
+        memoryview(bytes(100_000)),
+        memoryview(np.arange(60_000.0).reshape(200, 300)),
+        memoryview(b""),
+        memoryview(np.zeros(0)),
+    ],
+    ids=["small", "large", "two dimensions", "empty", "empty, of numbers"],
 )
 def test_a_view_arrives_as_a_view(wires: tuple[Wire, Wire], view: memoryview) -> None:
     arrived = through(wires, view)
