@@ -165,9 +165,9 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
     try:
         value = fn(*args, **kwargs)
     except BaseException as error:
-        spent = time.perf_counter_ns() - wall, clock() - cpu
+        spent = time.perf_counter_ns() - wall, max(0, clock() - cpu)
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
-    spent = time.perf_counter_ns() - wall, clock() - cpu
+    spent = time.perf_counter_ns() - wall, max(0, clock() - cpu)  # the clock of a forked child begins anew
     try:
         return VALUE, *spent, pack(value)
     except MemoryError as error:

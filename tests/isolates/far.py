@@ -328,6 +328,13 @@ def print_pid_and_spin() -> None:
         pass
 
 
+def fork_and_return() -> int:
+    """Return in a forked child, too; return here how that has ended."""
+    sum(range(1_000_000))  # the child's CPU time begins anew
+    child = os.fork()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0
+
+
 def raise_stop_iteration() -> None:
     raise StopIteration(1)
 

@@ -225,6 +225,11 @@ def test_a_forked_child_has_isolates_of_its_own_and_leaves_those_of_its_parent_a
     assert printed == ("(1, 2)\n" if isolation == "process" else "(1, 1)\n")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_that_a_function_forks_and_that_returns_ends_without_a_word() -> None:
+    assert run("print(asyncio.run(run_isolated(far.fork_and_return)))", "process") == "0\n"
+
+
 def test_what_a_worker_prints_goes_where_its_parent_prints() -> None:
     printed = run(
         "asyncio.run(run_isolated(far.add, 1)); asyncio.run(run_isolated(far.say, 'hello'))", "process"
