@@ -31,15 +31,16 @@ such an isolate would not be seen, since there is another process that could wri
 
 
 def program(serve: str, descriptor: int | None) -> str:
-    """Return what another interpreter is to run: a function of `child`, with the search path of this one.
+    """Return what another interpreter runs: a function of `child`, with this one's search path and limit.
 
-    Of that only text, as CPython itself looks at nothing else there: a `Path` is no literal.
+    Of the path only text, as CPython itself looks at nothing else there: a `Path` is no literal.
     """
     entries: list[object] = [*sys.path]
     path = [str(entry) for entry in entries if isinstance(entry, str)]
     return (
         f"import sys; sys.path[:] = {path!r}\n"
-        f"from hybridrt.isolates.child import {serve}; {serve}({descriptor})"
+        f"from hybridrt.isolates.child import {serve}\n"
+        f"sys.setrecursionlimit({sys.getrecursionlimit()}); {serve}({descriptor})"
     )
 
 

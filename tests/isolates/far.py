@@ -124,6 +124,10 @@ def search_path() -> list[str]:
     return sys.path
 
 
+def recursion_limit() -> int:
+    return sys.getrecursionlimit()
+
+
 def seen_in_context() -> str:
     return seen.get()
 

@@ -44,6 +44,17 @@ async def test_of_the_search_path_an_isolate_is_given_what_is_text(
     assert await run_isolated(far.search_path, isolation=isolation) == [str(text), *before]
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("runtime")
+async def test_an_isolate_recurses_as_deep_as_its_parent(isolation: Isolation) -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + 500)
+    try:
+        assert await run_isolated(far.recursion_limit, isolation=isolation) == before + 500
+    finally:
+        sys.setrecursionlimit(before)
+
+
 @pytest.mark.parametrize(
     ("problem", "number"),
     [(TOO_MANY_FILES, errno.EMFILE), (RuntimeError("can't start new thread"), errno.EAGAIN)],
