@@ -80,6 +80,8 @@ def serve_process(descriptor: int | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if isinstance(sys.stdout, io.TextIOWrapper):  # it may be closed
+        sys.stdout.reconfigure(line_buffering=True)  # a kill would take along what earlier calls have printed
     if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
         sys.breakpointhook = _refuse_debugger
     _serve(_open(descriptor), time.process_time_ns)

@@ -323,7 +323,7 @@ def use_numpy() -> tuple[int, float]:
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    print(text)
 
 
 def print_pid_and_spin() -> None:

@@ -33,6 +33,7 @@ def start(text: str, *args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-W", "error", "-c", SETUP + dedent(text), *args],
         cwd=ROOT,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -235,3 +236,20 @@ def test_what_a_worker_prints_goes_where_its_parent_prints() -> None:
         "asyncio.run(run_isolated(far.add, 1)); asyncio.run(run_isolated(far.say, 'hello'))", "process"
     )
     assert printed == "hello\n"
+
+
+def test_what_a_call_has_printed_is_not_lost_when_a_later_one_ends_the_worker() -> None:
+    printed = run(
+        """
+        async def main():
+            await run_isolated(far.say, "hello")
+            try:
+                await run_isolated(far.end, 3)
+            except hybridrt.WorkerLostError:
+                print("lost")
+
+        asyncio.run(main())
+        """,
+        "process",
+    )
+    assert printed == "hello\nlost\n"
