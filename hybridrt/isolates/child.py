@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from functools import partial
@@ -203,12 +203,16 @@ def _pack_error(error: BaseException) -> Packed:
     frames = name_frames(trace)
     if sys.breakpointhook is _refuse_debugger and any(module in _DEBUGGER for *_, module, _, _ in frames):
         error = _no_terminal("a debugger was started")  # it ends in `BdbQuit`, from 3.14 on in `SystemExit`
+    possible: Packed | None = None
     for take_apart in (pack, _pack_by_state):
         with suppress(Exception):
             packed = take_apart((error, text, frames))
-            unpack(b"".join(packed.pieces), packed.buffers)
-            return packed
-    return pack((RuntimeError(_told(error)), text, frames))
+            rebuilt = unpack(b"".join(packed.pieces), packed.buffers)[0]
+            possible = possible or packed
+            # The constructor of one that formats its text would format that text again.
+            if (str(rebuilt), repr(rebuilt)) == (str(error), repr(error)):
+                return packed
+    return possible or pack((RuntimeError(_told(error)), text, frames))
 
 
 def _pack_by_state(value: Any) -> Packed:
@@ -221,16 +225,25 @@ def _pack_by_state(value: Any) -> Packed:
 class _ErrorPickler(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, BaseException):
-            return _rebuild_error, (type(value), value.args, vars(value))
+            _, args, *state = _built_in(type(value)).__reduce__(value)
+            return _rebuild_error, (type(value), args, *state)
         return NotImplemented
 
 
-def _rebuild_error(kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
-    """Make an exception without its constructor, which has run already."""
-    error = kind.__new__(kind, *args)
-    error.args = args
-    vars(error).update(state)
+def _rebuild_error(kind: type, args: tuple[Any, ...], state: Mapping[str, Any] = {}) -> BaseException:
+    """Make an exception without its own constructor, which has run already."""
+    error: BaseException = kind.__new__(kind, *args)
+    _built_in(kind).__init__(error, *args)
+    for name, value in state.items():
+        object.__setattr__(error, name, value)  # its own may refuse
     return error
+
+
+def _built_in(kind: Any) -> Any:
+    """Return the class of CPython's own that keeps what is not in an exception's `__dict__`."""
+    while kind.__module__ != "builtins":
+        kind = kind.__base__
+    return kind
 
 
 def _told(error: BaseException) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
@@ -39,6 +40,27 @@ class Odder(Exception):
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(first)
+
+
+class NotFound(Exception):
+    """Makes its text of what it is given."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"no such key: {key}")
+
+
+class Missing(ImportError):
+    """The same, and CPython keeps the module's name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"install {name}", name=name)
+
+
+class Gone(OSError):
+    """Wants other arguments than it passes on."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOENT, "gone", path)
 
 
 class Level(IntEnum):
@@ -140,6 +162,14 @@ def count_calls() -> int:
 
 def fail(error: BaseException) -> None:
     raise error
+
+
+def fail_with(make: Callable[[str], BaseException], text: str) -> None:
+    raise make(text)
+
+
+def not_found_in_group(key: str) -> BaseException:
+    return ExceptionGroup("several", [NotFound(key)])
 
 
 def fail_unpicklably() -> None:

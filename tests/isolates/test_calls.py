@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import os
 import signal
@@ -194,6 +195,24 @@ async def test_an_exception_arrives_although_its_constructor_wants_what_it_has_n
     (inner,) = several.value.exceptions
     assert isinstance(inner, far.Odd)
     assert inner.second == "two"
+
+
+async def test_an_exception_that_formats_its_text_arrives_with_the_same_text(isolation: Isolation) -> None:
+    with pytest.raises(far.NotFound) as caught:
+        await run_isolated(far.fail_with, far.NotFound, "a", isolation=isolation)
+    assert str(caught.value) == "no such key: a"
+    with pytest.raises(ExceptionGroup) as several:
+        await run_isolated(far.fail_with, far.not_found_in_group, "a", isolation=isolation)
+    assert str(several.value.exceptions[0]) == "no such key: a"
+
+
+async def test_an_exception_keeps_what_cpython_keeps_of_it_whatever_its_constructor_wants() -> None:
+    with pytest.raises(far.Gone) as gone:
+        await run_isolated(far.fail_with, far.Gone, "a.txt")
+    assert (gone.value.errno, gone.value.strerror, gone.value.filename) == (errno.ENOENT, "gone", "a.txt")
+    with pytest.raises(far.Missing) as missing:
+        await run_isolated(far.fail_with, far.Missing, "numpy")
+    assert (missing.value.msg, missing.value.name) == ("install numpy", "numpy")
 
 
 async def test_an_exception_that_cannot_be_rebuilt_is_told_with_type_and_text() -> None:
