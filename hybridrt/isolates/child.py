@@ -1,9 +1,9 @@
 """What runs inside an isolate: take a call, run it, send back what came of it.
 
 Nothing that the function raises ends the isolate, `SystemExit` and `KeyboardInterrupt` included: they
-are results. A worker process ignores Ctrl-C, which a terminal sends to all processes at once; its parent
-decides. It ends when its parent closes the wire, and at once, even in the middle of a call, when the
-parent is gone.
+are results. A worker process ignores Ctrl-C, which a terminal sends to all processes at once, and SIGTERM,
+which a service manager does; its parent decides. It ends when its parent closes the wire, and at once, even
+in the middle of a call, when the parent is gone.
 """
 
 from __future__ import annotations
@@ -78,8 +78,10 @@ def serve_process(descriptor: int | None = None) -> None:
         descriptor: The wire; None where it arrives on standard input (Windows).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if hasattr(signal, "pthread_sigmask"):  # the parent has blocked it until now
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    signal.signal(signal.SIGTERM, _go_on)
+    if hasattr(signal, "pthread_sigmask"):  # the parent has blocked them until now
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        os.register_at_fork(after_in_child=_end_on_sigterm)
     if isinstance(sys.stdout, io.TextIOWrapper):  # it may be closed
         sys.stdout.reconfigure(line_buffering=True)  # a kill would take along what earlier calls have printed
     if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
@@ -124,6 +126,16 @@ def _open(descriptor: int | None) -> socket.socket:
     os.register_at_fork(after_in_child=end.close)
     threading.Thread(target=_leave_with_parent, args=(end,), daemon=True).start()
     return end
+
+
+def _go_on(*_: object) -> None:
+    """Ignore SIGTERM by a handler, which programs that the function starts do not inherit."""
+
+
+def _end_on_sigterm() -> None:
+    """Give SIGTERM its effect back in a process that the function forks, unless it has set another one."""
+    if signal.getsignal(signal.SIGTERM) is _go_on:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _refuse_debugger(*args: Any, **kwargs: Any) -> None:

@@ -37,7 +37,7 @@ class WorkerProcess(Isolate):
         windows = sys.platform == "win32"
         descriptor = None if windows else there.fileno()
         flags = interpreter_flags()
-        with _no_ctrl_c():
+        with _no_signals():
             self._process = subprocess.Popen(
                 [sys.executable, *flags, "-c", program("serve_process", descriptor)],
                 env=_environment(),
@@ -111,12 +111,12 @@ def _check_executable() -> None:
 
 
 @contextmanager
-def _no_ctrl_c() -> Iterator[None]:
-    """Start a child that Ctrl-C does not reach before it has learned to ignore it."""
+def _no_signals() -> Iterator[None]:
+    """Start a child that Ctrl-C and SIGTERM do not reach before it has learned to ignore them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield
     finally:

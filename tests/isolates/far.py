@@ -206,10 +206,10 @@ def fail_odder() -> None:
     raise Odder("one", "two")
 
 
-def signals() -> tuple[bool, bool]:
-    """Return True if Ctrl-C is ignored, and whether it is blocked."""
+def signals() -> tuple[bool, set[Any]]:
+    """Return True if Ctrl-C is ignored, and which signals are blocked."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, signal.SIGINT in mask
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN, mask
 
 
 def count_to(number: int) -> Iterator[int]:
@@ -367,6 +367,14 @@ def fork_and_return() -> int:
     sum(range(1_000_000))  # the child's CPU time begins anew
     child = os.fork()
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0
+
+
+def fork_and_terminate() -> int:
+    """Send SIGTERM to a forked child; return how that has ended."""
+    if not (child := os.fork()):
+        os.kill(os.getpid(), signal.SIGTERM)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def raise_stop_iteration() -> None:

@@ -63,11 +63,18 @@ async def test_an_idle_worker_that_died_is_replaced_and_no_call_hears_of_it() ->
     assert second not in (first, os.getpid())
 
 
-async def test_ctrl_c_in_the_terminal_leaves_the_workers_to_their_parent(far_gate: FarGate) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_all_processes_of_a_program_leaves_the_workers_to_their_parent(
+    far_gate: FarGate, number: int
+) -> None:
     held = far_gate.push("still there")
-    os.kill(await far_gate.entered(), signal.SIGINT)
+    os.kill(await far_gate.entered(), number)
     await far_gate.release()
     assert await held == "still there"
+
+
+async def test_sigterm_ends_a_process_that_a_function_forks() -> None:
+    assert await run_isolated(far.fork_and_terminate) == -signal.SIGTERM
 
 
 async def test_a_timeout_kills_the_worker(far_gate: FarGate) -> None:
