@@ -3,7 +3,7 @@
 Nothing that the function raises ends the isolate, `SystemExit` and `KeyboardInterrupt` included: they
 are results. A worker process ignores Ctrl-C, which a terminal sends to all processes at once, and SIGTERM,
 which a service manager does; its parent decides. It ends when its parent closes the wire, and at once, even
-in the middle of a call, when the parent is gone.
+in the middle of a call, when the parent is gone; one that keeps the GIL ends first, except on Linux.
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ from hybridrt.isolates.packing import Packed, pack, unpack
 from hybridrt.isolates.records import RecordSender
 from hybridrt.isolates.reference import resolve
 from hybridrt.isolates.wire import Wire, WireClosedError
+
+if sys.platform == "linux":
+    import fcntl
 
 __all__ = [
     "ARGUMENTS", "LOST", "RAISED", "REFUSED", "RESULT", "VALUE", "Status", "inside", "serve_process",
@@ -71,17 +74,20 @@ def inside() -> bool:
     return _inside
 
 
-def serve_process(descriptor: int | None = None) -> None:
+def serve_process(descriptor: int | None = None, watched: int | None = None) -> None:
     """Run calls until the wire closes; the main program of a worker process.
 
     Args:
         descriptor: The wire; None where it arrives on standard input (Windows).
+        watched: A socket whose other end the parent keeps as long as it lives (Linux).
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _go_on)
     if hasattr(signal, "pthread_sigmask"):  # the parent has blocked them until now
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGIO})
         os.register_at_fork(after_in_child=_end_on_sigterm)
+    if watched is not None:
+        _end_with_parent(watched)
     if isinstance(sys.stdout, io.TextIOWrapper):  # it may be closed
         sys.stdout.reconfigure(line_buffering=True)  # a kill would take along what earlier calls have printed
     if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
@@ -128,6 +134,16 @@ def _open(descriptor: int | None) -> socket.socket:
     return end
 
 
+def _end_with_parent(watched: int) -> None:
+    """Have the kernel end this process once the parent is gone, also while a call keeps the GIL."""
+    if sys.platform == "linux":
+        os.set_inheritable(watched, False)
+        signal.signal(signal.SIGIO, signal.SIG_DFL)  # the parent may ignore it, and so would this process
+        fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())  # a process that the function forks is not meant
+        fcntl.fcntl(watched, fcntl.F_SETFL, os.O_ASYNC)
+        _leave_with_parent(watched, 0)  # it may have gone before
+
+
 def _go_on(*_: object) -> None:
     """Ignore SIGTERM by a handler, which programs that the function starts do not inherit."""
 
@@ -147,12 +163,17 @@ def _no_terminal(what: str) -> RuntimeError:
     return RuntimeError(f"{what} in an isolate; {_NO_TERMINAL}")
 
 
-def _leave_with_parent(end: socket.socket) -> None:
-    """End this process once the parent has none of its end of the wire, whatever runs."""
+def _leave_with_parent(end: socket.socket | int, timeout: int | None = None) -> None:
+    """End this process once the parent has none of its end of a socket; needs the GIL for that.
+
+    Args:
+        end: The other end.
+        timeout: Milliseconds to wait for that; None for any number.
+    """
     watch = select.poll()
     watch.register(end, 0)  # errors and hang-ups are always told
-    watch.poll()
-    os._exit(1)
+    if watch.poll(timeout):
+        os._exit(1)
 
 
 def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:

@@ -26,11 +26,11 @@ busy machine it gets little of a core. Not measured."""
 _forks = threading.RLock()
 """Held while a wire is made, and across a fork; reentrant, since a signal handler there may fork."""
 _unlisted = set[socket.socket]()
-"""Ends of the wires of isolates that are being started. A forked child closes its copies: else the end of
-such an isolate would not be seen, since there is another process that could write."""
+"""Ends of the sockets of isolates that are being started. A forked child closes its copies: else the end of
+such an isolate, or of this process, would not be seen, since there is another process that could write."""
 
 
-def program(serve: str, descriptor: int | None) -> str:
+def program(serve: str, *descriptors: int) -> str:
     """Return what another interpreter runs: a function of `child`, with this one's search path and limit.
 
     Of the path only text, as CPython itself looks at nothing else there: a `Path` is no literal.
@@ -40,7 +40,7 @@ def program(serve: str, descriptor: int | None) -> str:
     return (
         f"import sys; sys.path[:] = {path!r}\n"
         f"from hybridrt.isolates.child import {serve}\n"
-        f"sys.setrecursionlimit({sys.getrecursionlimit()}); {serve}({descriptor})"
+        f"sys.setrecursionlimit({sys.getrecursionlimit()}); {serve}{descriptors}"
     )
 
 
@@ -69,24 +69,29 @@ class Isolate:
     setup: object = None
     modules: frozenset[str] = frozenset()
     _ends: tuple[socket.socket, ...] = ()
-    """Of the wire, until it is listed."""
+    """Of its sockets, until it is listed."""
 
     MEMORY = 0
     """Bytes to reckon with for each."""
 
     def __init__(self) -> None:
-        with _forks:
-            here, there = self._ends = socket.socketpair()
-            _unlisted.update(self._ends)
+        here, there = self._make_ends()
         self.wire = Wire(here, asks=True)
         self.cold = True
         try:
             self._start(there)
         except BaseException:
+            for end in self._ends:
+                end.close()
             self.is_listed()
-            there.close()
-            here.close()
             raise
+
+    def _make_ends(self) -> tuple[socket.socket, socket.socket]:
+        with _forks:
+            ends = socket.socketpair()
+            self._ends += ends
+            _unlisted.update(ends)
+        return ends
 
     def is_listed(self) -> None:
         """Take note that a pool has it in its lists by now."""

@@ -32,24 +32,32 @@ class WorkerProcess(Isolate):
     MEMORY = 32 << 20
     """An interpreter with this package, and room for what the function imports. Taken high, not measured."""
 
+    _held: socket.socket | None = None
+    """The kernel ends the child once this process is gone, and with it this end."""
+
     def _start(self, there: socket.socket) -> None:
         _check_executable()
         windows = sys.platform == "win32"
-        descriptor = None if windows else there.fileno()
+        ends = [] if windows else [there]
+        if sys.platform == "linux":
+            self._held, watched = self._make_ends()
+            ends.append(watched)
+        descriptors = [end.fileno() for end in ends]
         flags = interpreter_flags()
         with _no_signals():
             self._process = subprocess.Popen(
-                [sys.executable, *flags, "-c", program("serve_process", descriptor)],
+                [sys.executable, *flags, "-c", program("serve_process", *descriptors)],
                 env=_environment(),
                 stdin=subprocess.PIPE if windows else subprocess.DEVNULL,
-                pass_fds=() if descriptor is None else (descriptor,),
+                pass_fds=descriptors,
             )
         if shared.shield.goes_first():
             lower(self._process.pid, ISOLATE)
         if self._process.stdin is not None:
             with self._process.stdin as pipe:
                 pipe.write(there.share(self._process.pid))  # type: ignore[attr-defined]
-        there.close()
+        for end in (there, *ends):
+            end.close()
 
     @property
     def pid(self) -> int:
@@ -68,12 +76,17 @@ class WorkerProcess(Isolate):
     def close(self) -> None:
         """Wait for its end, or bring it about."""
         self._end()
-        self.wire.close()
+        self._close_ends()
 
     def forget(self) -> None:
         """Leave it to the process that has forked this one."""
-        super().forget()
+        self._close_ends()
         self._process.returncode = 0  # else it would be told on as left running
+
+    def _close_ends(self) -> None:
+        self.wire.close()
+        if self._held is not None:
+            self._held.close()
 
     def _end(self) -> int:
         try:

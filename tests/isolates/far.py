@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import os
+import re
 import signal
 import sys
 import threading
@@ -360,6 +361,11 @@ def print_pid_and_spin() -> None:
     print(os.getpid(), flush=True)
     while True:
         pass
+
+
+def print_pid_and_keep_the_gil() -> None:
+    print(os.getpid(), flush=True)
+    re.match(r"(a+)+$", "a" * 40 + "b")  # takes years
 
 
 def fork_and_return() -> int:

@@ -176,6 +176,37 @@ def test_a_worker_ends_in_the_middle_of_a_call_when_its_parent_is_killed() -> No
         program.communicate()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the call ends first")
+def test_a_call_that_keeps_the_gil_ends_with_its_program_although_a_forked_child_lives() -> None:
+    with start(
+        """
+        warnings.simplefilter("ignore")  # 3.12 warns of any fork in a process with threads
+
+        async def main():
+            await run_isolated(far.add, 1)
+            call = push(far.print_pid_and_keep_the_gil)
+            await asyncio.to_thread(sys.stdin.readline)
+            if os.fork():
+                os.kill(os.getpid(), signal.SIGKILL)
+            sys.stdin.read()
+            os._exit(0)
+
+        asyncio.run(main())
+        """,
+        "process",
+    ) as program:
+        assert program.stdout is not None
+        worker = psutil.Process(int(program.stdout.readline()))
+        try:
+            program.stdin.write("fork\n")  # type: ignore[union-attr]
+            program.stdin.flush()  # type: ignore[union-attr]
+            assert ended(worker.pid)
+        finally:
+            if worker.is_running():
+                worker.kill()
+        assert program.communicate(timeout=DEADLINE)[1] == ""
+
+
 def test_ctrl_c_ends_a_program_without_a_word_from_its_workers() -> None:
     with start(
         """
