@@ -17,6 +17,7 @@ import asyncio
 import atexit
 import errno
 import os
+import sys
 import threading
 import time
 from weakref import WeakSet
@@ -32,7 +33,7 @@ from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.scheduler import resize_limiter_locked
 from hybridrt.pool.state import Call, Pool
 
-__all__ = ["IsolatePool", "close_isolates", "interpreters", "processes", "used_by"]
+__all__ = ["IsolatePool", "close_isolates", "dismiss_if_reloaded", "interpreters", "processes", "used_by"]
 
 IDLE_TIMEOUT = 30.0
 """Seconds after which an idle isolate leaves; starting one takes some tenths of a second of CPU time."""
@@ -167,8 +168,8 @@ class IsolatePool:
             NotPortableError: None can ever be.
         """
         with self._lock:
-            for at, (_, isolate) in enumerate(self._idle):
-                if isolate.setup is setup and module not in isolate.modules:
+            for at, (leaves_at, isolate) in enumerate(self._idle):
+                if leaves_at and isolate.setup is setup and module not in isolate.modules:
                     del self._idle[at]
                     self._lent[isolate] = self._generation
                     break
@@ -185,7 +186,8 @@ class IsolatePool:
     def _last_idle_locked(self, setup: object) -> int | None:
         """Return where the isolate of this setup is that was used last."""
         for at in range(len(self._idle) - 1, -1, -1):
-            if self._idle[at][1].setup is setup:
+            leaves_at, isolate = self._idle[at]
+            if leaves_at and isolate.setup is setup:
                 return at
         return None
 
@@ -246,7 +248,7 @@ class IsolatePool:
         self.end(*(isolate for _, isolate in idle))
 
     def dismiss(self) -> None:
-        """The same, but do not wait: the thread that sees to idle isolates ends them now."""
+        """The same, but do not wait: a thread ends the idle ones now, which are lent no more."""
         with self._lock:
             self._generation += 1
             self._idle = [(0.0, isolate) for _, isolate in self._idle]
@@ -302,6 +304,8 @@ _isolate_pools = [isolate_pool for isolate_pool in (processes, interpreters) if 
 shared.children.append(processes.process_ids)
 shared.host_seen += [isolate_pool.adapt for isolate_pool in _isolate_pools]
 _users: WeakSet[Pool] = WeakSet()
+_specs: dict[str, object] = {}
+"""By the name of a module, its spec when a function of it was looked at last; a reload makes another one."""
 
 
 def used_by(pool: Pool) -> None:
@@ -311,6 +315,15 @@ def used_by(pool: Pool) -> None:
     with without_convoy(pool.budget.lock):
         _users.add(pool)
         pool.roster.on_empty.append(lambda: _left(pool))
+
+
+def dismiss_if_reloaded(module: str) -> None:
+    """Let no more calls into the isolates there are if a module was reloaded: they have its old code."""
+    spec = getattr(sys.modules.get(module), "__spec__", None)
+    if _specs.setdefault(module, spec) is not spec:
+        _specs[module] = spec
+        for isolate_pool in _isolate_pools:
+            isolate_pool.dismiss()
 
 
 def _left(pool: Pool) -> None:

@@ -12,7 +12,7 @@ from hybridrt.errors import NotPortableError
 from hybridrt.isolates.child import inside
 from hybridrt.isolates.context import crossing_context
 from hybridrt.isolates.frames import hide_own_frames
-from hybridrt.isolates.isolate_pool import IsolatePool, processes, used_by
+from hybridrt.isolates.isolate_pool import IsolatePool, dismiss_if_reloaded, processes, used_by
 from hybridrt.isolates.profile import IsolateProfile
 from hybridrt.isolates.reference import find, refer
 from hybridrt.isolates.remote_invocation import RemoteInvocation, WarmingInvocation, isolate_pool_for
@@ -155,6 +155,7 @@ class IsolateRoute:
         pool = loop_binding.pool
         self.fn, self.isolation = fn, isolation
         self.reference = refer(fn)
+        dismiss_if_reloaded(self.reference.module)
         self.named = find(self.reference.module, self.reference.qualname)
         self.isolate_pool = isolate_pool = isolate_pool_for(self.reference, isolation)
         self.limiters = (isolate_pool.limiter,)

@@ -135,6 +135,19 @@ def test_closing_ends_the_idle_ones_now_and_the_lent_ones_when_they_come_back(le
     assert lease(lending) not in (idle, lent)
 
 
+def test_an_idle_isolate_that_was_dismissed_is_not_lent_before_it_has_left(
+    lending: IsolatePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    isolate = lease(lending)
+    lending.give_back(isolate)
+    lending.limiter.limit = 3
+    with monkeypatch.context() as patch:
+        patch.setattr(lending._changed, "notify_all", lambda: None)  # the thread that ends it learns nothing
+        lending.dismiss()
+    assert lending.lease() is not isolate
+    assert lending.lease_for("module") is not isolate
+
+
 def test_short_memory_leaves_room_for_one_isolate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolate_pool.shared, "memory", Memory(limit=1 << 40, given=1 << 40, share=1.0))
     assert IsolatePool(WorkerProcess, "processes").limiter.limit == 1

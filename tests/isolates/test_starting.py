@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import subprocess
 import sys
@@ -53,6 +54,21 @@ async def test_an_isolate_recurses_as_deep_as_its_parent(isolation: Isolation) -
         assert await run_isolated(far.recursion_limit, isolation=isolation) == before + 500
     finally:
         sys.setrecursionlimit(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runtime")
+@pytest.mark.blocks_the_loop
+async def test_after_a_reload_isolates_run_the_new_code(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / f"reloaded_{isolation}.py"
+    source.write_text("def work():\n    return 1\n")
+    module = importlib.import_module(source.stem)
+    assert await run_isolated(module.work, isolation=isolation) == 1
+    source.write_text("def work():\n    return 100\n")
+    assert await run_isolated(importlib.reload(module).work, isolation=isolation) == 100
 
 
 @pytest.mark.parametrize(
