@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from sys import modules
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import check_function, is_generator_function, peel
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.loop.binding import LoopBinding, make_call
+from hybridrt.loop.cancel_scopes import BACKEND, within_scope
 from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import IN_PLACE, Options, make_options
@@ -196,7 +198,7 @@ def submit(
     check_function(fn)
     call = make_call(loop_binding, fn, loop_binding.pool.profiles.of(fn), args, kwargs)
     call.go()
-    return call
+    return within_scope(call) if BACKEND in modules else call
 
 
 def is_async(fn: Any) -> bool:

@@ -7,6 +7,7 @@ from asyncio import TimerHandle, _get_running_loop
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
+from sys import modules
 from types import MethodType, ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -15,6 +16,7 @@ from hybridrt.deadline import Bound, current_scope, scopes
 from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.binding import LoopBinding, current_binding, known_binding, make_call
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.cancel_scopes import BACKEND, within_scope
 from hybridrt.loop.first_calls import Held
 from hybridrt.loop.inline import HANDLING_NS
 from hybridrt.loop.lane_deadlock import NestingWatch, note_holder, refuse_nesting, watch_nesting
@@ -295,7 +297,7 @@ class Offloaded(Generic[P, R]):
         if self._special or (scopes.ever_used and current_scope.get() is not None):
             return self._run_specially(call, begun, waits_since)
         call.go()
-        return call
+        return within_scope(call) if BACKEND in modules else call
 
     def _make(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> LoopCall:
         return make_call(loop_binding, self._fn, self._own_profile(loop_binding.pool), args, kwargs)
@@ -309,7 +311,7 @@ class Offloaded(Generic[P, R]):
     async def _run_specially(self, call: LoopCall, begun: float | None, waits_since: float | None) -> Any:
         timers = self._start(call, begun, waits_since)
         try:
-            return await call
+            return await within_scope(call)
         finally:
             for timer in timers:
                 timer.cancel()

@@ -16,6 +16,7 @@ from hybridrt.agents.measured import Measure
 from hybridrt.agents.requested import RequestedCall
 from hybridrt.agents.schema import ArgumentsError
 from hybridrt.agents.tools import Tool
+from hybridrt.loop.cancel_scopes import shielded
 
 __all__ = ["call_tools"]
 
@@ -55,11 +56,12 @@ async def _end(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
     for task in rest:
         task.cancel()
     cancelled: asyncio.CancelledError | None = None
-    while rest:
-        try:
-            _, rest = await asyncio.wait(rest)
-        except asyncio.CancelledError as error:
-            cancelled, rest = error, {task for task in rest if not task.done()}
+    with shielded():
+        while rest:
+            try:
+                _, rest = await asyncio.wait(rest)
+            except asyncio.CancelledError as error:
+                cancelled, rest = error, {task for task in rest if not task.done()}
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # it was looked at

@@ -37,6 +37,7 @@ from typing import Any, TypeAlias
 
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.cancel_scopes import BACKEND
 from hybridrt.loop.completions import forget_closed
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.state import QUEUED
@@ -49,7 +50,6 @@ __all__ = ["AnyioThreads", "may_govern_anyio"]
 logger = logging.getLogger("hybridrt")
 
 Limiter: TypeAlias = AbstractAsyncContextManager[Any]
-BACKEND = "anyio._backends._asyncio"
 RUN_SYNC = "run_sync_in_worker_thread"
 USUAL = 40
 """anyio's own limit. A program that has set a lower one wants to hold threads back."""
@@ -145,7 +145,6 @@ class ScopedCall(LoopCall):
     """What a cancel of asyncio's own does."""
     abandons = False
     """What a cancel scope's does."""
-    scope: Any = None
 
     @uninterrupted
     def cancel(self, msg: Any = None) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from typing import Any
+
+from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
 
 __all__ = ["bounded_map"]
 
@@ -20,7 +23,7 @@ async def bounded_map(
     """
     results: dict[int, Any] = {}
     take = _taker(items)
-    failed = False
+    failed, scope = False, new_scope()
 
     async def work() -> None:
         # A function that never suspends would not notice that it is cancelled: ask before each item.
@@ -34,9 +37,11 @@ async def bounded_map(
                 raise
 
     try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(limit, _length(items, limit))):
-                group.create_task(work())
+        with scope or nullcontext():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
+                if scope is not None and tasks:
+                    await wait_or_shield(scope, tasks)
     except BaseExceptionGroup as failures:
         if len(failures.exceptions) > 1:
             raise

@@ -46,6 +46,8 @@ class LoopCall(Call, asyncio.Future[Any]):
     patient = True
     abandon_on_cancel: bool | None = None
     cancel_message: Any = None
+    scope: Any = None
+    """The cancel scope of anyio in which its task awaits it, if that is in one."""
     completions: Completions
 
     @property
@@ -56,6 +58,16 @@ class LoopCall(Call, asyncio.Future[Any]):
     def go(self) -> None:
         """Submit the call."""
         self.pool.push(self)
+
+    async def wait_within(self, scope: Any) -> Any:
+        """Return what the call returns, awaited in a cancel scope of anyio: see `cancel_scopes`."""
+        with scope:
+            self.scope = scope
+            try:
+                return await self
+            finally:
+                self.scope = None  # which refers to the task
+                del self  # an error's traceback holds this frame
 
     @uninterrupted
     def cancel(self, msg: Any = None) -> bool:
@@ -78,6 +90,8 @@ class LoopCall(Call, asyncio.Future[Any]):
             self.cancel_requested = True
             if self._is_to_be_abandoned() and abandon(self):
                 return super().cancel(msg)
+            if self.scope is not None:
+                self.scope.shield = True
         except SelfWaitError:
             self.cancel_requested = True
             self.get_loop().call_soon_threadsafe(self.cancel, msg)

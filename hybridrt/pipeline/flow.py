@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from hybridrt.loop.binding import current_binding
+from hybridrt.loop.cancel_scopes import shielded
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
 from hybridrt.pipeline.failures import failure
 from hybridrt.pipeline.joint import Joint
@@ -109,11 +110,12 @@ class Flow:
         assert task is not None
         self._stop()
         task.cancel()
-        while not task.done():
-            try:
-                await asyncio.wait([task])
-            except asyncio.CancelledError as error:
-                cancelled = error
+        with shielded():
+            while not task.done():
+                try:
+                    await asyncio.wait([task])
+                except asyncio.CancelledError as error:
+                    cancelled = error
         if not task.cancelled():
             task.exception()  # its reader has heard of it
         for joint in self._joints:

@@ -17,6 +17,7 @@ from hybridrt.deadline import current_scope, scopes
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.loop.call import LoopCall
+from hybridrt.loop.cancel_scopes import shielded
 from hybridrt.streams.producer import Producer
 
 __all__ = ["MakeStep", "Start", "Steps", "without_deadline"]
@@ -153,12 +154,13 @@ class Steps:
     async def _wait(self) -> asyncio.CancelledError | None:
         """Wait for the call under way, whatever happens; return what cancelled the wait."""
         cancelled = None
-        while self._call is not None:
-            self._changed.clear()
-            try:
-                await self._changed.wait()
-            except asyncio.CancelledError as error:
-                cancelled = error
+        with shielded():
+            while self._call is not None:
+                self._changed.clear()
+                try:
+                    await self._changed.wait()
+                except asyncio.CancelledError as error:
+                    cancelled = error
         return cancelled
 
     def _submit(self, run: Callable[[], None], start: Start) -> None:

@@ -9,12 +9,15 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+import anyio
 import pytest
 from openai import AsyncOpenAI
 
 from hybridrt import Agent, Runtime, tool
+from hybridrt.agents.calling import call_tools
+from hybridrt.agents.reply import RequestedCall
 from tests.agents.server import Json, ModelServer, call, end, spent, text
-from tests.loop.support import DEADLINE
+from tests.loop.support import DEADLINE, Gate, turns
 
 POINTS = 100
 """Points at which a run is cancelled, each once."""
@@ -159,3 +162,28 @@ async def test_a_consumer_cancelled_between_two_events_leaves_nothing_behind(see
         await others_gone(known)
         assert _tools_inside == 0
         assert not open_connections(await agent._connection.client())
+
+
+async def test_a_scope_of_anyio_cancels_a_run_once_while_its_tool_ends() -> None:
+    scope = anyio.CancelScope()
+    async with Runtime(), Gate() as gate:
+
+        @tool
+        def wait() -> None:
+            """Wait until the test goes on."""
+            gate()
+
+        async def run() -> None:
+            with scope:
+                async for _ in call_tools({"wait": wait}, [RequestedCall("a", "wait", "{}")], 1):
+                    pass
+
+        task = asyncio.ensure_future(run())
+        await gate.entered()
+        scope.cancel()
+        await turns(50)
+        assert not task.done()
+        assert task.cancelling() <= 3  # and not once in each turn
+        gate.release()
+        await task
+    assert scope.cancelled_caught
