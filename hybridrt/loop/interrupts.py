@@ -52,19 +52,25 @@ class Interrupts:
             signal.signal(signal.SIGINT, _standing(self._handle))
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
+        assert self._handle is not None
         if self._loop.is_running() and (is_uninterrupted(frame) or _is_ours(frame)):
-            self._loop.call_soon_threadsafe(self._pass_on, number)
+            main = _main_of(self._handle)
+            if main is not None and main.done():  # with the run in which this was opened; now runs another
+                main = None
+            self._loop.call_soon_threadsafe(self._pass_on, number, main)
         else:
-            assert self._handle is not None
             self._handle(number, frame)
 
-    def _pass_on(self, number: int) -> None:
+    def _pass_on(self, number: int, main: asyncio.Task[Any] | None) -> None:
         """Let the signal be handled now, or raise it again after the loop's run if that ends in this turn.
 
         An exception now would leave behind what stops the loop: it would stop as `Runner.close` runs it.
+
+        Args:
+            number: Of the signal.
+            main: The task that the handler cancels and with which the run ends; None if there is none.
         """
         assert self._handle is not None
-        main = _main_of(self._handle)
         if main is not None and main.done():
             if not main.cancelled():  # else `Runner.run` raises `KeyboardInterrupt` anyway
                 self._loop.call_soon(signal.raise_signal, number)

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from hybridrt.pool import scheduler
 from hybridrt.pool.state import Pool
 from hybridrt.pool.worker import WorkerThread
 from tests.conftest import LOOPS
+from tests.loop.support import turns
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="asyncio hears of SIGINT otherwise there")
 
@@ -148,6 +149,30 @@ def test_a_runtime_that_outlasts_the_run_in_which_it_was_opened_puts_the_handler
     runtime = Runtime()
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
         runner.run(runtime.__aenter__())
+        runner.run(runtime.aclose())
+
+
+@pytest.mark.parametrize("ended", [None, asyncio.CancelledError], ids=["returned", "was cancelled"])
+def test_ctrl_c_strikes_a_later_run_than_that_in_which_the_runtime_was_opened(
+    loop: str, ended: type[BaseException] | None
+) -> None:
+    runtime = Runtime()
+
+    async def begin() -> None:
+        await runtime.__aenter__()
+        if ended is not None:
+            raise ended
+
+    async def pressed() -> None:
+        asyncio.get_running_loop().call_soon(signal.raise_signal, signal.SIGINT)
+        await turns(20)
+
+    with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
+        with nullcontext() if ended is None else pytest.raises(ended):
+            runner.run(begin())
+        for _ in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                runner.run(pressed())
         runner.run(runtime.aclose())
 
 
