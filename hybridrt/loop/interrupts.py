@@ -38,6 +38,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._handle: Handler | None = None
         self._own = self._arrived  # one object, to be known again
+        self._closed = False
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the handler's place for the loop of this thread, if that is the main one."""
@@ -48,6 +49,7 @@ class Interrupts:
 
     def close(self) -> None:
         """Give the place back, unless another handler has taken it meanwhile."""
+        self._closed = True
         if self._handle is not None and signal.getsignal(signal.SIGINT) is self._own:
             signal.signal(signal.SIGINT, _standing(self._handle))
 
@@ -149,6 +151,9 @@ def _standing(handle: Handler) -> Handler:
 
     Nor if another run closes the runtime, as that of an asynchronous fixture does.
     """
+    while isinstance(owner := getattr(handle, "__self__", None), Interrupts) and owner._closed:
+        assert owner._handle is not None
+        handle = owner._handle  # of the runtime of another loop, which was opened first and closed first
     main = _main_of(handle)
     if main is None:
         return handle

@@ -152,6 +152,19 @@ def test_a_runtime_that_outlasts_the_run_in_which_it_was_opened_puts_the_handler
         runner.run(runtime.aclose())
 
 
+def test_of_two_runtimes_the_one_that_was_opened_first_may_close_first(loop: str) -> None:
+    """As those of two asynchronous fixtures."""
+    first, second = Runtime(), Runtime()
+    with (
+        asyncio.Runner(loop_factory=LOOPS[loop]) as outer,
+        asyncio.Runner(loop_factory=LOOPS[loop]) as inner,
+    ):
+        outer.run(first.__aenter__())
+        inner.run(second.__aenter__())
+        outer.run(first.aclose())
+        inner.run(second.aclose())
+
+
 @pytest.mark.parametrize("ended", [None, asyncio.CancelledError], ids=["returned", "was cancelled"])
 def test_ctrl_c_strikes_a_later_run_than_that_in_which_the_runtime_was_opened(
     loop: str, ended: type[BaseException] | None
