@@ -13,6 +13,7 @@ that must be done as a whole, or in code of ours or of asyncio, whose steps are,
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -163,3 +164,16 @@ def _standing(handle: Handler) -> Handler:
             return handle
         frame = frame.f_back
     return signal.default_int_handler
+
+
+def _start_clean() -> None:
+    """Take our place from us in a forked child, in which the loop of its parent does not run."""
+    found = handle = signal.getsignal(signal.SIGINT)
+    while isinstance(owner := getattr(handle, "__self__", None), Interrupts):
+        handle = owner._handle
+    if handle is not found and callable(handle):
+        signal.signal(signal.SIGINT, handle if _main_of(handle) is None else signal.default_int_handler)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_start_clean)

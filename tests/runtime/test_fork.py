@@ -21,7 +21,7 @@ pytestmark = [
 
 ROOT = str(Path(hybridrt.__file__).resolve().parents[1])
 SETUP = """
-import asyncio, os, sys, threading, traceback, warnings
+import asyncio, os, signal, sys, threading, traceback, warnings
 import hybridrt
 from hybridrt import offload
 
@@ -162,4 +162,24 @@ def test_calls_queued_in_the_parent_do_not_run_in_the_child() -> None:
         asyncio.run(main())
         """,
         "asyncio",
+    )
+
+
+@pytest.mark.parametrize("handler", ["signal.default_int_handler", "print"])
+@pytest.mark.parametrize("loop", list(LOOPS))
+def test_ctrl_c_in_a_child_goes_to_what_handled_it_before_the_runtime(loop: str, handler: str) -> None:
+    run_script(
+        f"""
+        def check():
+            assert signal.getsignal(signal.SIGINT) is {handler}, signal.getsignal(signal.SIGINT)
+
+        async def main():
+            in_child(check)
+            await offload(in_child)(check)
+
+        signal.signal(signal.SIGINT, {handler})
+        hybridrt.run(main(), loop=sys.argv[1])
+        check()
+        """,
+        loop,
     )
