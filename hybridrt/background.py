@@ -48,7 +48,7 @@ class BackgroundTasks:
         self._waiting: deque[asyncio.Future[None]] = deque()
         """Spawns that wait for a place, in order."""
         self._reserved = 0
-        """Places that were given to a waiting spawn which has not gone on yet."""
+        """Places of spawns that are under way: each was given one that it waited for, or makes its task."""
         self._spawned = self._completed = self._failed = self._cancelled = self._shed = 0
         self._queue_wait = 0.0
         self._errors: dict[str, int] = {}
@@ -99,15 +99,21 @@ class BackgroundTasks:
 
     def _start(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
         function: str = coro.__qualname__  # type: ignore[attr-defined]  # `check_coroutine` has seen it
+        self._reserved += 1  # an eager task may spawn others before it is known
         try:
             task = asyncio.get_running_loop().create_task(coro, name=name or function)
         except BaseException:  # a task factory of the program's own
             coro.close()
+            self._reserved -= 1
             self._pass_place_on()
             raise
+        self._reserved -= 1
         self._spawned += 1
         self._running[task] = function
-        task.add_done_callback(self._ended)
+        if task.done():  # an eager one, which may be awaited before the loop would call us
+            self._ended(task)
+        else:
+            task.add_done_callback(self._ended)
         return task
 
     def _make_place(self, coro: Coroutine[Any, Any, Any]) -> None:

@@ -262,12 +262,19 @@ async def test_the_text_of_the_statistics_says_what_became_of_them() -> None:
         assert "background tasks: 0 run, 1 completed" in str(runtime.statistics())
 
 
-@pytest.mark.skipif(not hasattr(asyncio, "eager_task_factory"), reason="eager tasks came with Python 3.12")
-async def test_tasks_that_end_while_they_are_made_are_counted_like_the_others() -> None:
+@pytest.fixture
+async def eager() -> None:
+    """Tasks of the running loop begin as they are made."""
     loop = asyncio.get_running_loop()
+    if not hasattr(asyncio, "eager_task_factory"):
+        pytest.skip("eager tasks came with Python 3.12")
     if type(loop).__module__.startswith("uvloop"):
         pytest.skip("uvloop cannot take this task factory")
-    loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined]
+    loop.set_task_factory(asyncio.eager_task_factory)
+
+
+@pytest.mark.usefixtures("eager")
+async def test_tasks_that_end_while_they_are_made_are_counted_like_the_others() -> None:
     contexts = collect_errors()
 
     async def at_once() -> None:
@@ -281,6 +288,33 @@ async def test_tasks_that_end_while_they_are_made_are_counted_like_the_others() 
         one = told(runtime)
         assert (one.spawned, one.completed, one.failed, one.running) == (2, 1, 1, 0)
         assert len(contexts) == 1
+
+
+@pytest.mark.usefixtures("eager")
+async def test_a_task_that_fails_while_it_is_made_and_is_awaited_at_once_is_counted_as_failed() -> None:
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError):
+            await runtime.background(fail())
+        await turns(3)
+        one = told(runtime)
+        assert (one.spawned, one.completed, one.failed) == (1, 0, 1)
+        assert one.errors == {"fail: LookupError": 1}
+
+
+@pytest.mark.usefixtures("eager")
+async def test_a_task_that_spawns_others_while_it_is_made_counts_among_them() -> None:
+    async def spawn(more: int) -> None:
+        coro = spawn(more - 1)
+        begun.append(more)
+        try:
+            runtime.background(coro)
+        except QueueFullError:
+            await turns()
+
+    begun: list[int] = []
+    async with Runtime(background_max=2) as runtime:
+        await runtime.background(spawn(9))
+        assert begun == [9, 8]
 
 
 async def test_a_task_factory_that_fails_takes_no_place() -> None:
