@@ -6,7 +6,6 @@ Works on the loop of the runtime, but for `statistics`, which is safe from any t
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import time
 from collections import Counter, deque
@@ -98,7 +97,7 @@ class BackgroundTasks:
         return self._start(coro, name)
 
     def _start(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
-        function: str = coro.__qualname__  # type: ignore[attr-defined]  # `check_coroutine` has seen it
+        function: str = getattr(coro, "__qualname__", type(coro).__qualname__)
         self._reserved += 1  # an eager task may spawn others before it is known
         try:
             task = asyncio.get_running_loop().create_task(coro, name=name or function)
@@ -252,7 +251,7 @@ class BackgroundTasks:
 
 def check_coroutine(coro: object) -> None:
     """Raise a `TypeError` if that is no coroutine."""
-    if not inspect.iscoroutine(coro):
+    if not isinstance(coro, Coroutine):
         raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Literal, TypeVar
@@ -42,7 +41,7 @@ def run(
         KeyboardInterrupt: Ctrl-C.
         RuntimeError: A loop is running in this thread already.
     """
-    if not inspect.iscoroutine(main):
+    if not isinstance(main, Coroutine):
         raise TypeError(f"run needs a coroutine, as in run(main()), got {main!r}")
     try:
         if asyncio._get_running_loop() is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -15,6 +16,20 @@ from tests.loop.support import turns
 async def wait_for(event: asyncio.Event, value: Any = None) -> Any:
     await event.wait()
     return value
+
+
+class Wrapped(Coroutine[Any, Any, Any]):
+    """A coroutine that is none of Python's own, as some libraries and compilers make them."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any]) -> None:
+        self.send, self.throw, self.close = coro.send, coro.throw, coro.close  # type: ignore[method-assign]
+
+    def send(self, value: Any) -> Any: ...
+
+    def throw(self, *error: Any) -> Any: ...
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        raise NotImplementedError
 
 
 async def test_a_background_task_runs_beside() -> None:
@@ -138,6 +153,13 @@ async def test_the_error_of_a_background_task_reaches_the_loops_exception_handle
     await turns()
     (context,) = contexts
     assert isinstance(context["exception"], LookupError)
+
+
+async def test_what_asyncio_takes_for_a_coroutine_is_taken() -> None:
+    async with Runtime() as runtime:
+        task = runtime.background(Wrapped(offload(len)("abc")))
+        assert await task == 3
+        assert task.get_name() == "Wrapped"
 
 
 @pytest.mark.parametrize("thing", [turns, 5, None], ids=["function", "number", "none"])

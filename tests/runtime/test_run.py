@@ -16,6 +16,7 @@ import hybridrt
 from hybridrt import Runtime, offload
 from tests.conftest import LOOPS
 from tests.loop.support import DEADLINE
+from tests.runtime.test_background import Wrapped
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")
 ON_EACH_LOOP = pytest.mark.parametrize("loop", list(LOOPS))
@@ -44,6 +45,11 @@ def test_run_raises_what_main_raises(loop: Any) -> None:
     with pytest.raises(LookupError) as caught:
         hybridrt.run(fail(error), loop=loop)
     assert caught.value is error
+
+
+@ON_EACH_LOOP
+def test_run_takes_what_asyncio_takes_for_a_coroutine(loop: Any) -> None:
+    assert hybridrt.run(Wrapped(answer()), loop=loop) == 42
 
 
 @ON_EACH_LOOP
