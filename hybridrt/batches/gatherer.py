@@ -151,10 +151,16 @@ class Gatherer:
             context = batch.items[0].context
             context.run(current_scope.set, None)
             self._running.add(batch)
-            batch.task = self._loop.create_task(
-                self._run_batch(batch), name=f"batch of {self._name}", context=context
-            )
-            batch.task.add_done_callback(lambda _: self._end_unbegun(batch))
+            coro, name = self._run_batch(batch), f"batch of {self._name}"
+            try:
+                # Not with `context=`, which a task factory of the program's own may not take.
+                batch.task = context.run(self._loop.create_task, coro, name=name)
+            except BaseException as error:
+                coro.close()
+                self._running.discard(batch)
+                _fail(self._name, batch.items, error)
+            else:
+                batch.task.add_done_callback(lambda _: self._end_unbegun(batch))
         self._schedule()
         self._end_if_idle()
 

@@ -420,3 +420,29 @@ async def test_a_batch_whose_task_is_cancelled_before_it_begins_leaves_the_funct
             await task
         assert await double(2) == 4
     assert doubler.batches == [[2]]
+
+
+async def test_a_task_factory_that_knows_no_context_serves() -> None:
+    async def ask() -> tuple[int, int]:
+        CALLER.set(5)
+        return await offload(lambda numbers: [(2 * n, CALLER.get()) for n in numbers], batch=8)(1)
+
+    loop = asyncio.get_running_loop()
+    if type(loop).__module__.startswith("uvloop"):
+        pytest.skip("uvloop gives a context to each task factory")
+    loop.set_task_factory(lambda loop, coro: asyncio.Task(coro, loop=loop))
+    assert await ask() == (2, 5)
+    loop.set_task_factory(None)
+
+
+async def test_a_task_factory_that_fails_fails_the_calls_of_its_batch() -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise LookupError("no task")
+
+    double = offload(Doubler().double, batch=8)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(refuse)
+    with pytest.raises(LookupError, match="no task"):
+        await double(1)
+    loop.set_task_factory(None)
+    assert await asyncio.gather(double(1), double(2)) == [2, 4]
