@@ -103,6 +103,15 @@ class DeadlineScope:
         self._blocks.pop(block, None)
         self._rest()
 
+    def _stand_for(self, outer: object) -> None:
+        """Bound what is started from now on where this scope is still seen by the outer one alone."""
+        self._disarm()
+        self._ends_at, self._expired = float("inf"), False
+        if isinstance(outer, DeadlineScope):
+            self._ends_at, self._expired = outer._ends_at, outer._expired
+        if self._bounded or self._blocks:
+            self._arm()
+
     def _rest(self) -> None:
         if not self._blocks and not self._bounded:
             self._disarm()
@@ -209,7 +218,11 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
         assert token is not None
         if scope._loop is asyncio.get_running_loop():
             scope._leave(timeout)
-        current_scope.reset(token)
+        try:
+            current_scope.reset(token)
+        except ValueError:  # a generator that was left early is closed in another context
+            if token.old_value is not scope:
+                scope._stand_for(token.old_value)
         try:
             await timeout.__aexit__(kind, error, trace)
         except TimeoutError as late:

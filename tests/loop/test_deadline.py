@@ -8,13 +8,19 @@ The time is up when the test says so; no test waits for a real one, except for o
 from __future__ import annotations
 
 import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from contextvars import Context
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import hybridrt
 from hybridrt import OffloadTimeoutError, Runtime, offload
-from hybridrt.deadline import DeadlineScope
+from hybridrt.deadline import DeadlineScope, current_scope
 
 from .support import Gate, hold, queued, sole_worker, turns
 
@@ -260,3 +266,48 @@ async def test_a_deadline_serves_once() -> None:
     with pytest.raises(RuntimeError, match="make a new one"):
         async with used:
             pass
+
+
+async def numbers() -> AsyncIterator[int]:
+    async with hybridrt.deadline(60.0):
+        yield 1
+        yield 2
+
+
+async def leave_early() -> None:
+    """Take one number; the generator is closed by another task."""
+    async for _ in numbers():
+        break
+    await turns()
+
+
+async def test_a_generator_that_is_left_early_leaves_its_deadline_to_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + 120.0)
+    async with Runtime():
+        await leave_early()
+        monkeypatch.setattr(sys.modules[DeadlineScope.__module__], "time", later)
+        assert await offload(len)("abc") == 3
+
+
+async def test_a_generator_that_is_left_early_leaves_the_outer_deadline_in_force() -> None:
+    async with Runtime(), hybridrt.deadline(LONG) as outer:
+        await leave_early()
+        scope = current_scope.get()
+        assert scope is not None
+        assert outer.remaining() >= scope.remaining() > 60.0
+        assert scope._timer is None
+
+
+async def test_a_generator_may_be_ended_in_another_context() -> None:
+    """As an asynchronous fixture is."""
+    found = numbers()
+    assert await anext(found) == 1
+
+    async def end_it() -> None:
+        with suppress(StopAsyncIteration):
+            await anext(found)
+            await anext(found)
+
+    await asyncio.create_task(end_it(), context=Context())
