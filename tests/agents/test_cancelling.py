@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 
 from hybridrt import Agent, Runtime, tool
 from hybridrt.agents.calling import call_tools
-from hybridrt.agents.reply import RequestedCall
+from hybridrt.agents.requested import RequestedCall
 from tests.agents.server import Json, ModelServer, call, end, spent, text
 from tests.loop.support import DEADLINE, Gate, turns
 
