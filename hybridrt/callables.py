@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import AsyncIterator
-from types import FunctionType, MethodType, WrapperDescriptorType
+from functools import partial, wraps
+from types import AsyncGeneratorType, FunctionType, GeneratorType, MethodType, WrapperDescriptorType
 from typing import Any, Literal
 
 from hybridrt.observe.function_name import unwrap
@@ -57,8 +58,28 @@ def _is_plain(fn: Any) -> bool:
     return type(fn) is WrapperDescriptorType
 
 
-def check_function(fn: Any) -> None:
-    """Refuse what cannot be called, or does not just return.
+def _gives(fn: Any) -> Literal["coroutine", "asynchronous generator", "generator"] | None:
+    """Return what calling `fn` gives, whatever it wraps; None if it just returns."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    for candidate in (fn, type(fn).__call__):
+        if _is_plain(candidate):
+            continue
+        if inspect.iscoroutinefunction(candidate):
+            return "coroutine"
+        if inspect.isasyncgenfunction(candidate):
+            return "asynchronous generator"
+        if inspect.isgeneratorfunction(candidate):
+            return "generator"
+    return None
+
+
+def check_function(fn: Any, *, awaits: bool = False) -> Any:
+    """Refuse what cannot be called, or does not just return; return the function to call.
+
+    Args:
+        fn: The function.
+        awaits: What it returns is awaited, so it may be a coroutine.
 
     Raises:
         TypeError: It is something else than a synchronous function.
@@ -66,30 +87,44 @@ def check_function(fn: Any) -> None:
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
     inner = unwrap(fn)
-    for candidate in (fn, inner, type(inner).__call__):
-        if _is_plain(candidate):
-            continue
-        generates = inspect.isasyncgenfunction(candidate)
-        if inspect.iscoroutinefunction(candidate) or generates:
-            what, use = ("asynchronous generator", "iterate over") if generates else ("coroutine", "await")
+    gives = _gives(fn)
+    below = gives if inner is fn or gives else _gives(inner)
+    if below is None or (awaits and below == "coroutine"):
+        return fn
+    if gives is None and (awaits or below == "generator"):
+        return _without_iterators(fn)
+    if below == "generator":
+        raise TypeError(
+            f"expected a function that returns, got the generator function {fn!r}; decorate it with "
+            "@offload and iterate over its call with `async for`"
+        )
+    use = "await" if below == "coroutine" else "iterate over"
+    rest = "" if gives else "; or delete the `__wrapped__` of a wrapper that returns a plain value"
+    raise TypeError(
+        f"offload needs a synchronous function, got the {below} function {fn!r}; "
+        f"{use} it on the loop, and offload the computing part that it calls{rest}"
+    )
+
+
+def _without_iterators(fn: Any) -> Any:
+    """Let a function that wraps a generator function fail if it returns the generator as it is."""
+
+    @wraps(fn)
+    def returns(*args: Any, **kwargs: Any) -> Any:
+        value = fn(*args, **kwargs)
+        if isinstance(value, (GeneratorType, AsyncGeneratorType)):
             raise TypeError(
-                f"offload needs a synchronous function, got the {what} function {fn!r}; "
-                f"{use} it on the loop, and offload the computing part that it calls"
+                f"{fn!r} wraps a generator function and returns the generator; offload what it wraps, or "
+                "let the wrapper `yield from` it"
             )
-        if inspect.isgeneratorfunction(candidate):
-            raise TypeError(
-                f"expected a function that returns, got the generator function {fn!r}; decorate it with "
-                "@offload and iterate over its call with `async for`"
-            )
+        return value
+
+    return returns
 
 
 def is_generator_function(fn: Any) -> bool:
     """Return True if calling `fn` gives a generator."""
-    if not callable(fn):
-        return False
-    inner = unwrap(fn)
-    candidates = (fn, inner, type(inner).__call__)
-    return any(not _is_plain(each) and inspect.isgeneratorfunction(each) for each in candidates)
+    return callable(fn) and _gives(fn) == "generator"
 
 
 async def _as_coroutine_function() -> None:

@@ -18,7 +18,7 @@ from hybridrt.options import IN_PLACE, Options, make_options
 from hybridrt.streams.offloaded import OffloadedGenerator
 from hybridrt.values import Isolation, Where
 
-__all__ = ["Offloaded", "is_async", "offload", "submit"]
+__all__ = ["Offloaded", "is_async", "offload", "offload_awaited", "submit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -167,6 +167,15 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
     chosen = make_options(Options, options)
     if fn is _ABSENT:
         return lambda fn: offload(fn, **options)
+    return _offload(fn, chosen)
+
+
+def offload_awaited(fn: Callable[..., Any]) -> Any:
+    """Do the same where what the function returns is awaited: it may pass on a coroutine."""
+    return _offload(fn, Options(), awaits=True)
+
+
+def _offload(fn: Any, chosen: Options, *, awaits: bool = False) -> Any:
     fn, binding = peel(fn)
     if isinstance(fn, Offloaded):
         raise TypeError(f"{fn!r} is offloaded already; use .options(...) to change its options")
@@ -177,7 +186,9 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
                 f"{function_name(fn)}; return the results of the whole batch instead of yielding them"
             )
         return OffloadedGenerator(fn, chosen, binding=binding)
-    check_function(fn)
+    # A pure function may be found by name elsewhere, so it stays the one that it is.
+    checked = check_function(fn, awaits=awaits)
+    fn = fn if chosen.pure else checked
     made: Offloaded[..., Any] = (Offloaded if chosen.batch is None else Batched)(fn, chosen, binding=binding)
     made._check_kind(chosen)
     return made
@@ -195,7 +206,7 @@ def submit(
         offloaded: Offloaded[..., Any] = offload(fn)
         return offloaded.run_on(loop_binding, args, kwargs)
     fn, _ = peel(fn)
-    check_function(fn)
+    fn = check_function(fn)
     call = make_call(loop_binding, fn, loop_binding.pool.profiles.of(fn), args, kwargs)
     call.go()
     return within_scope(call) if BACKEND in modules else call

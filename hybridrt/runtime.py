@@ -26,7 +26,7 @@ from hybridrt.loop.bounded_map import bounded_map
 from hybridrt.loop.completions import forget_closed
 from hybridrt.loop.interrupts import Interrupts
 from hybridrt.loop.watch import LoopWatch
-from hybridrt.offload import Offloaded, is_async, offload, submit
+from hybridrt.offload import Offloaded, is_async, offload, offload_awaited, submit
 from hybridrt.pool.hooks import Hooks
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.remembered import remembered
@@ -369,7 +369,7 @@ class Runtime:
         if isinstance(fn, Offloaded):
             fn = partial(_apply_on, loop_binding, fn)
         elif not is_async(fn):
-            fn = partial(_apply_and_await, loop_binding, offload(fn))
+            fn = partial(_apply_and_await, loop_binding, offload_awaited(fn))
         return await bounded_map(fn, items, limit)
 
     def background(self, coro: Coroutine[Any, Any, R], *, name: str | None = None) -> asyncio.Task[R]:

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from hybridrt.arguments import check_count
 from hybridrt.batches.offloaded import Batched
 from hybridrt.observe.function_name import function_name
-from hybridrt.offload import offload
+from hybridrt.offload import offload_awaited
 from hybridrt.offloaded import Offloaded
 from hybridrt.streams.offloaded import OffloadedGenerator
 
@@ -103,5 +103,5 @@ def _classify(fn: Any) -> tuple[StageKind, Any]:
         return "async generator", fn
     if any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
         return "items", fn
-    made: Any = offload(fn)
+    made: Any = offload_awaited(fn)
     return _classify(made) if isinstance(made, OffloadedGenerator) else ("chunks", made)
