@@ -14,6 +14,7 @@ from hybridrt.observe.function_name import unwrap
 __all__ = [
     "CLASSMETHOD_HIDES",
     "Binding",
+    "binds",
     "check_function",
     "is_below_classmethod",
     "is_generator_function",
@@ -44,6 +45,14 @@ def peel(fn: Any) -> tuple[Any, Binding]:
     if isinstance(fn, classmethod):
         return fn.__func__, "class"
     return (fn.__func__, "nothing") if isinstance(fn, staticmethod) else (fn, "object")
+
+
+_NEVER_BOUND = (MethodType,) if sys.version_info >= (3, 14) else (MethodType, partial)
+
+
+def binds(fn: Any) -> bool:
+    """Return True if `fn` as a class attribute becomes a method."""
+    return hasattr(type(fn), "__get__") and not isinstance(fn, _NEVER_BOUND)
 
 
 _SPECIAL = inspect.CO_COROUTINE | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR

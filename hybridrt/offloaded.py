@@ -11,7 +11,13 @@ from sys import modules
 from types import MethodType, ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from hybridrt.callables import CLASSMETHOD_HIDES, Binding, is_below_classmethod, mark_as_coroutine_function
+from hybridrt.callables import (
+    CLASSMETHOD_HIDES,
+    Binding,
+    binds,
+    is_below_classmethod,
+    mark_as_coroutine_function,
+)
 from hybridrt.deadline import Bound, current_scope, scopes
 from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.binding import LoopBinding, current_binding, known_binding, make_call
@@ -87,7 +93,7 @@ class Offloaded(Generic[P, R]):
             )
         update_wrapper(self, fn, updated=())
         self._fn = fn
-        self._binding = binding
+        self._binding: Binding = binding if binding == "class" or binds(fn) else "nothing"
         self._options = options
         self._special = options.special
         self._router = place(fn, options) if router is None else router

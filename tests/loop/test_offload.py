@@ -10,6 +10,8 @@ import threading
 import typing
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
+from typing import Any
 
 import pytest
 
@@ -181,6 +183,37 @@ async def test_a_bound_method_is_not_bound_again() -> None:
 
     assert await Other().times(5) == 15
     assert Other().times.sync(5) == 15
+
+
+class Twice:
+    """A callable object, which binds to nothing."""
+
+    def __call__(self, number: int) -> int:
+        return 2 * number
+
+    def method(self, number: int) -> int:
+        return 3 * number
+
+
+@pytest.mark.parametrize(
+    ("fn", "wanted"),
+    [(Twice(), 8), (Twice().method, 12), (abs, 4), (itemgetter(4), 50), (str, "4")],
+    ids=["object", "bound method", "builtin", "itemgetter", "class"],
+)
+async def test_what_does_not_bind_as_a_class_attribute_does_not_bind_offloaded(
+    fn: Any, wanted: object
+) -> None:
+    argument = range(10, 100, 10) if isinstance(fn, itemgetter) else 4
+    plain, offloaded = type("Plain", (), {"of": fn}), type("Owner", (), {"of": offload(fn)})
+    assert plain().of(argument) == wanted  # type: ignore[attr-defined]  # set above
+    assert await offloaded().of(argument) == wanted  # type: ignore[attr-defined]  # set above
+
+
+@pytest.mark.filterwarnings("ignore:functools.partial will be:FutureWarning")
+async def test_a_partial_binds_as_a_class_attribute_where_python_binds_it() -> None:
+    fn = partial(lambda *args: len(args))
+    plain, offloaded = type("Plain", (), {"of": fn}), type("Owner", (), {"of": offload(fn)})
+    assert await offloaded().of(4) == plain().of(4)  # type: ignore[attr-defined]  # set above
 
 
 async def test_a_subclass_overrides_a_method() -> None:
