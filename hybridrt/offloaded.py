@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from asyncio import TimerHandle, _get_running_loop
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
 from sys import modules
@@ -175,6 +176,9 @@ class Offloaded(Generic[P, R]):
             obj = type(obj) if owner is None else owner
         if obj is None or self._head or self._binding == "nothing":  # what is bound is not bound again
             return self
+        return self._bind(obj)
+
+    def _bind(self, obj: Any) -> Any:
         # Made at each look at the attribute, so nothing is worked out anew.
         cls = type(self)
         bound: Offloaded[..., Any] = cls.__new__(cls)
@@ -198,10 +202,27 @@ class Offloaded(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<offloaded {self._fn!r}>"
 
+    def __copy__(self) -> Offloaded[P, R]:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Offloaded[P, R]:
+        """Return the function itself, as of all functions; a bound one is bound to a copy of its object."""
+        return self._bind(deepcopy(self._head[0], memo)) if self._head else self  # type: ignore[no-any-return]
+
     def __reduce__(self) -> str | tuple[Any, ...]:
-        if self._head:
-            return getattr, (self._head[0], self._fn.__name__)
-        return self._fn.__qualname__
+        fn, head = self._fn, self._head
+        qualname: str | None = getattr(fn, "__qualname__", None)
+        if qualname is None:  # a partial or an object, which goes along
+            return partial(type(self), binding=self._binding, head=head), (fn, self._options)
+        if not head:
+            return qualname
+        found = getattr(head[0], fn.__name__, None)
+        if isinstance(found, Offloaded) and found._fn is fn and found._options is not self._options:
+            return Offloaded._with, (found, self._options)
+        return getattr, (head[0], fn.__name__)
+
+    def _with(self, options: Options) -> Offloaded[P, R]:
+        return type(self)(self._fn, options, binding=self._binding, head=self._head)
 
     async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's binding."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import pickle
 import sys
@@ -359,6 +360,37 @@ def test_a_local_function_is_not_pickled() -> None:
 def test_a_function_with_changed_options_is_not_pickled_without_them() -> None:
     with pytest.raises(pickle.PicklingError):
         pickle.dumps(double.options(timeout=1.0))
+
+
+async def test_a_bound_method_is_pickled_with_its_options() -> None:
+    times = Scale(7).times.options(timeout=30.0, limit=1)
+    again = pickle.loads(pickle.dumps(times))
+    assert again._options == times._options
+    assert await again(6) == 42
+
+
+@pytest.mark.parametrize("fn", [partial(pow, 3), Twice()], ids=["partial", "object"])
+async def test_what_has_no_name_is_pickled_with_what_is_offloaded(fn: Any) -> None:
+    again = pickle.loads(pickle.dumps(offload(fn, timeout=30.0)))
+    assert again._options.timeout == 30.0
+    assert await again(2) == fn(2)
+
+
+@pytest.mark.parametrize("fn", [partial(pow, 3), Twice(), lambda: None], ids=["partial", "object", "lambda"])
+def test_a_copy_of_an_offloaded_function_is_itself(fn: Any) -> None:
+    offloaded = offload(fn, limit=1)
+    assert copy.copy(offloaded) is offloaded
+    assert copy.deepcopy({"fn": offloaded})["fn"] is offloaded
+
+
+async def test_a_copy_of_a_bound_method_keeps_its_options_and_a_deep_one_copies_its_object() -> None:
+    scale = Scale(7)
+    times = scale.times.options(timeout=30.0)
+    assert copy.copy(times) == times
+    again, copied = copy.deepcopy((times, scale))
+    assert again._options is times._options
+    assert again._head[0] is copied is not scale
+    assert await again(6) == 42
 
 
 # ---------------------------------------------------------------------- callable objects
