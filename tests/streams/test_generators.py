@@ -294,6 +294,40 @@ async def test_closing_does_not_wait_for_the_finally_where_calls_may_be_abandone
         await eventually(lambda: nothing_runs(runtime))
 
 
+async def test_the_finally_of_a_generator_that_is_left_early_may_reset_its_variables() -> None:
+    variable = ContextVar("variable", default=0)
+    ended = threading.Event()
+
+    @offload(buffer=2)
+    def sets() -> Iterator[int]:
+        token = variable.set(1)
+        try:
+            yield from itertools.count()
+        finally:
+            variable.reset(token)
+            ended.set()
+
+    async with Runtime():
+        async with aclosing(sets()) as stream:
+            assert await anext(stream) == 0
+        assert ended.is_set()
+
+
+async def test_a_generator_is_closed_while_the_thread_of_a_step_that_was_left_is_in_its_context() -> None:
+    log = Log()
+    async with Runtime(), Gate() as gate:
+        stream = offload(log.count, buffer=2, abandon_on_cancel=True)()
+        assert await anext(stream) == 0
+        steps = stream.ag_frame.f_locals["steps"]
+        await eventually(lambda: steps._call is None)
+        run = steps.producer.run
+        steps.producer.run = lambda: (run(), gate())
+        assert [await anext(stream), await anext(stream)] == [1, 2]
+        await gate.entered()
+        await stream.aclose()
+        await eventually(lambda: len(log.closed) == 1)
+
+
 async def test_a_generator_may_stop_itself_when_nobody_waits() -> None:
     async with Runtime(), Gate() as gate:
 
