@@ -361,7 +361,8 @@ class Runtime:
 
         Args:
             fn: Takes one item.
-            items: An iterable or asynchronous iterable; it may be endless only if `fn` raises.
+            items: An iterable or asynchronous iterable; it may be endless only if `fn` raises. An
+                asynchronous generator is closed then.
             limit: Items in work at once, at least 1.
         """
         check_count("limit", limit, least=1, unit="items at once")

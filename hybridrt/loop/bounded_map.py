@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from typing import Any
 
@@ -22,8 +22,10 @@ async def bounded_map(
     several come as a group.
     """
     results: dict[int, Any] = {}
-    take = _taker(items)
+    source: Any = aiter(items) if isinstance(items, AsyncIterable) else iter(items)
+    take = _taker(source)
     failed, scope = False, new_scope()
+    failure: BaseException | None = None
 
     async def work() -> None:
         # A function that never suspends would not notice that it is cancelled: ask before each item.
@@ -45,27 +47,32 @@ async def bounded_map(
     except BaseExceptionGroup as failures:
         if len(failures.exceptions) > 1:
             raise
-        raise failures.exceptions[0] from None
+        failure = failures.exceptions[0]
+    finally:
+        if isinstance(source, AsyncGenerator):
+            await source.aclose()  # it may not have come to its end
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure
     if failed:  # by a CancelledError of `apply`, which a group takes for an end in good order
         raise asyncio.CancelledError("a function of the map was cancelled")
     return [results[index] for index in range(len(results))]
 
 
-def _taker(items: Iterable[Any] | AsyncIterable[Any]) -> Callable[[], Awaitable[tuple[int, Any] | None]]:
+def _taker(source: Any) -> Callable[[], Awaitable[tuple[int, Any] | None]]:
     """Return a function that takes the next (index, item), or None at the end; many may take at once."""
     lock = asyncio.Lock()  # an asynchronous generator must not be asked twice at a time
     count = itertools.count()
-    source = None if isinstance(items, AsyncIterable) else iter(items)
-    async_source = aiter(items) if isinstance(items, AsyncIterable) else None
+    is_async = hasattr(source, "__anext__")
 
     async def take() -> tuple[int, Any] | None:
-        if source is not None:
-            item = next(source, _END)
-        else:
-            assert async_source is not None
+        if is_async:
             async with lock:
-                item = await anext(async_source, _END)
+                item = await anext(source, _END)
                 return None if item is _END else (next(count), item)
+        item = next(source, _END)
         return None if item is _END else (next(count), item)
 
     return take
@@ -77,5 +84,5 @@ _END = object()
 def _length(items: Any, otherwise: int) -> int:
     try:
         return len(items)
-    except TypeError:
+    except (TypeError, OverflowError):
         return otherwise

@@ -134,6 +134,43 @@ async def test_the_first_error_ends_an_endless_map() -> None:
             await runtime.map(fail_at_ten, itertools.count(), limit=3)
 
 
+async def test_the_first_error_ends_a_map_of_more_items_than_len_can_say() -> None:
+    def fail(number: int) -> None:
+        raise LookupError(number)
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError):
+            await runtime.map(fail, range(10**20), limit=1)
+
+
+async def test_an_asynchronous_generator_is_closed_when_its_map_fails() -> None:
+    source = asynchronous(range(100))
+
+    async def fail(number: int) -> None:
+        raise LookupError(number)
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError):
+            await runtime.map(fail, source, limit=1)
+    assert await anext(source, None) is None
+
+
+async def test_an_asynchronous_generator_is_closed_when_its_map_is_cancelled() -> None:
+    source, entered = asynchronous(range(100)), asyncio.Event()
+
+    async def wait(number: int) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    async with Runtime() as runtime:
+        mapping = asyncio.ensure_future(runtime.map(wait, source, limit=1))
+        await entered.wait()
+        mapping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await mapping
+    assert await anext(source, None) is None
+
+
 async def test_the_first_error_cancels_and_awaits_the_others() -> None:
     seen: list[str] = []
     inside = asyncio.Event()
@@ -180,6 +217,37 @@ async def test_the_error_of_an_item_has_no_group_around_it() -> None:
             await runtime.map(fail, [1])
     assert caught.value is error
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+async def test_the_error_of_an_item_keeps_its_cause(kind: str) -> None:
+    cause = KeyError("cause")
+
+    def fail(_: int) -> None:
+        raise LookupError from cause
+
+    async def fail_on_the_loop(_: int) -> None:
+        fail(1)
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError) as caught:
+            await runtime.map(fail if kind == "def" else fail_on_the_loop, [1])
+    assert caught.value.__cause__ is cause
+    assert caught.value.__context__ is None
+
+
+async def test_the_error_of_an_item_keeps_what_it_was_raised_for() -> None:
+    async def fail(number: int) -> None:
+        try:
+            raise KeyError
+        except KeyError:
+            raise LookupError
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError) as caught:
+            await runtime.map(fail, [1])
+    assert isinstance(caught.value.__context__, KeyError)
+    assert not caught.value.__suppress_context__
 
 
 async def test_several_errors_come_as_a_group() -> None:
