@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from typing import Any
 
+from hybridrt.errors import HybridrtError
 from hybridrt.loop.binding import current_binding
 from hybridrt.loop.cancel_scopes import shielded
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
@@ -16,6 +18,8 @@ from hybridrt.pipeline.stage import Stage
 from hybridrt.pipeline.values import PipeStatistics, SkippedItem, Span, bottleneck, stage_row
 
 __all__ = ["Flow"]
+
+logger = logging.getLogger("hybridrt")
 
 
 class Flow:
@@ -48,6 +52,8 @@ class Flow:
         self._courses: list[StageCourse] = []
         self._source: SourceCourse | None = None
         self._task: asyncio.Task[None] | None = None
+        self._told = False
+        """Its consumer has got its error."""
         self._begun = 0.0
         self._ended: float | None = None
         self._each = self._work = 0.0
@@ -93,6 +99,7 @@ class Flow:
         if task.cancelled():  # by the end of its loop: that is no end of its items
             raise asyncio.CancelledError("the pipe was cancelled")
         if task.done() and (error := task.exception()) is not None:
+            self._told = True
             try:
                 raise error
             finally:
@@ -117,7 +124,10 @@ class Flow:
                 except asyncio.CancelledError as error:
                     cancelled = error
         if not task.cancelled():
-            task.exception()  # its reader has heard of it
+            failed = task.exception()
+            # A call that is late, by a deadline that its consumer hears of, or refused is no error of the user.
+            if failed is not None and not self._told and not isinstance(failed, HybridrtError):
+                logger.warning("the pipe raised after its consumer was gone", exc_info=failed)
         for joint in self._joints:
             joint.close()
         if cancelled is not None:

@@ -261,6 +261,8 @@ class Streamed:
             try:
                 yield from fn(self._items[at])
             except FAILURES as error:
+                if course.stopped:
+                    raise  # `emit` may not come to the failures any more
                 self._failures[at] = error
                 if not course.skips or self._is_over():
                     return

@@ -12,16 +12,80 @@ from weakref import WeakSet
 
 import pytest
 
-from hybridrt import OffloadTimeoutError, Runtime, offload, pipe, stage
+from hybridrt import OffloadTimeoutError, Runtime, deadline, offload, pipe, stage
 
 from ..isolates import far
 from ..loop.support import Gate, Timers, cancel_inside, eventually, turns
-from .support import as_kind, listed
+from .support import as_kind, listed, nothing_runs
 
 kinds = pytest.mark.parametrize(
     "kind", ["def", "awaitable", "async def", "generator", "async generator", "offloaded"]
 )
 both_orders = pytest.mark.parametrize("ordered", [True, False])
+
+
+# ---------------------------------------------------------------------- what fails as the pipe ends
+
+
+def fails_at_its_end(_: int = 0) -> Iterator[int]:
+    try:
+        yield from range(10_000)
+    finally:
+        raise OSError("the disk is full")
+
+
+async def fails_at_its_end_on_the_loop(_: int = 0) -> AsyncIterator[int]:
+    try:
+        for number in range(10_000):
+            yield number
+    finally:
+        raise OSError("the disk is full")
+
+
+ENDS = {
+    "source": lambda: pipe(fails_at_its_end(), str),
+    "asynchronous source": lambda: pipe(fails_at_its_end_on_the_loop(), str),
+    "generator": lambda: pipe([1], fails_at_its_end),
+    "skipped generator": lambda: pipe([1], fails_at_its_end, on_error="skip"),
+    "async generator": lambda: pipe([1], fails_at_its_end_on_the_loop),
+}
+
+
+@pytest.mark.parametrize("make", ENDS.values(), ids=ENDS)
+async def test_what_a_finally_raises_when_a_pipe_is_left_early_is_logged(
+    make: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Runtime() as runtime:
+        async with make() as results:
+            await anext(results)
+            await turns(100)
+            await eventually(lambda: nothing_runs(runtime))
+        (record,) = caplog.records
+    assert "raised after its c" in record.getMessage()  # consumer, or caller where a step still ran
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], OSError)
+
+
+async def test_a_deadline_that_ends_a_pipe_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async with Runtime(), Gate() as gate:
+
+        async def bounded() -> None:
+            async with deadline(3600.0) as scope, pipe([1], gate) as results:
+                asyncio.ensure_future(gate.entered()).add_done_callback(lambda _: scope._expire())
+                await anext(results)
+
+        with pytest.raises(TimeoutError, match="deadline"):
+            await bounded()
+    assert caplog.records == []
+
+
+async def test_an_error_that_the_consumer_of_a_pipe_has_got_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Runtime():
+        with pytest.raises(OSError, match="the disk is full"):
+            await listed(pipe(fails_at_its_end(), str))
+    assert caplog.records == []
 
 
 # ---------------------------------------------------------------------- what cancels itself
