@@ -17,6 +17,7 @@ from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_profiler import SiteProfiler
 from hybridrt.pool.state import SharedBudget
 from hybridrt.pool.uninterrupted import uninterrupted
+from hybridrt.pool.worker import forget_worker
 
 __all__ = ["GovernedBudget", "shared"]
 
@@ -84,6 +85,7 @@ def _after_fork_in_parent() -> None:
 
 def _after_fork_in_child() -> None:
     _forking.clear()
+    forget_worker()
     start_limiters_clean()
     shared.start_clean()
     shared.native_limits.start_clean()

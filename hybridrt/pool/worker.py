@@ -52,7 +52,7 @@ from hybridrt.pool.shutdown import break_down, helped_lost, worker_left
 from hybridrt.pool.state import DONE, IN_ISOLATE, IN_ISOLATE_BEARER, RUNNING, Call, Pool, Worker
 from hybridrt.pool.thread import make_thread
 
-__all__ = ["WorkerThread", "current_worker"]
+__all__ = ["WorkerThread", "current_worker", "forget_worker"]
 
 _here = threading.local()
 
@@ -60,6 +60,11 @@ _here = threading.local()
 def current_worker() -> WorkerThread | None:
     """Return the worker of the calling thread, or None outside of a pool."""
     return getattr(_here, "worker", None)
+
+
+def forget_worker() -> None:
+    """Let the calling thread be no worker: in a forked child its call is the parent's."""
+    _here.worker = None
 
 
 class WorkerThread(Worker):

@@ -286,6 +286,23 @@ def test_a_call_in_the_child_of_its_worker_holds_nothing() -> None:
     assert out == "0\n"
 
 
+def test_a_child_that_a_call_of_a_lane_has_forked_can_use_the_lane() -> None:
+    out = run(
+        """
+        @hybridrt.offload(lane="database")
+        def query(fn):
+            return fn()
+
+        def body():
+            hybridrt.check_cancelled()
+            assert asyncio.run(query(lambda: 5)) == 5
+
+        print(asyncio.run(query(lambda: in_child(body))))
+        """
+    )
+    assert out == "0\n"
+
+
 def test_a_forked_child_counts_batches_anew(stage: Stage) -> None:
     """Whoever holds the lock of the figures is not there."""
     stage.pool.batched["m:fn"] = BatchFigures()
