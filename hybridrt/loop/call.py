@@ -176,9 +176,10 @@ class LoopCall(Call, asyncio.Future[Any]):
     def settle(self) -> None:
         """Complete the future."""
         error = shown = self.error
-        cancelled = False
+        message: tuple[Any, ...] | None = None  # of a `CancelledError`
         if error is not None:
-            shown, cancelled = _presentable(error), isinstance(error, asyncio.CancelledError)
+            shown = _presentable(error)
+            message = error.args[:1] if isinstance(error, asyncio.CancelledError) else None
         done = self.done()
         # What calls anything stands above: between the look at the mark and the completion no signal
         # handler runs, which might cancel and leave nothing but the mark.
@@ -186,8 +187,8 @@ class LoopCall(Call, asyncio.Future[Any]):
             self._settle_unwanted(error)
         elif shown is None:
             self.set_result(self.value)
-        elif cancelled:
-            super().cancel()
+        elif message is not None:
+            super().cancel(*message)
         else:
             self.set_exception(shown)
 

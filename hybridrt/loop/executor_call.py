@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent import futures
 
 from hybridrt.executor.executor import use_calls
 from hybridrt.executor.future import ThreadCall
@@ -27,6 +28,13 @@ from hybridrt.pool.state import Call
 __all__: list[str] = []
 
 
+_TRANSLATED: dict[type[BaseException], type[BaseException]] = {
+    futures.CancelledError: asyncio.CancelledError,
+    futures.InvalidStateError: asyncio.InvalidStateError,
+}
+"""What asyncio makes of errors that a future of `concurrent.futures` has."""
+
+
 class ExecutorCall(LoopCall):
     """A call of `run_in_executor`: as there, cancelling ends the wait at once."""
 
@@ -36,6 +44,10 @@ class ExecutorCall(LoopCall):
 
     def settle(self) -> None:
         """Complete the future, and keep nothing besides."""
+        error = self.error
+        if error is not None and (kind := _TRANSLATED.get(type(error))) is not None:
+            self.error = kind(*error.args).with_traceback(error.__traceback__)
+        del error
         super().settle()
         self.drop_work()
         self.value = None

@@ -74,6 +74,11 @@ async def test_a_cancelled_error_cancels_the_task_that_awaits() -> None:
     assert task.cancelled()
 
 
+async def test_a_cancelled_error_keeps_its_message() -> None:
+    with pytest.raises(asyncio.CancelledError, match="^why$"):
+        await fail(asyncio.CancelledError("why"))
+
+
 async def test_a_call_after_an_error_works() -> None:
     async with sole_worker() as runtime:
         with pytest.raises(Stop):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextvars
 import socket
 import sys
@@ -106,6 +107,26 @@ async def test_stop_iteration_comes_back_as_a_runtime_error(kind: Kind, make: Ma
     with pytest.raises(RuntimeError) as caught:
         await soon(loop.run_in_executor(make(1), _raise, error))
     assert caught.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("error", "translated"),
+    [
+        (concurrent.futures.CancelledError("why"), asyncio.CancelledError),
+        (concurrent.futures.InvalidStateError("why"), asyncio.InvalidStateError),
+        (asyncio.CancelledError("why"), asyncio.CancelledError),
+    ],
+    ids=["cancelled", "invalid state", "cancelled of asyncio"],
+)
+async def test_errors_of_concurrent_futures_come_back_as_those_of_asyncio(
+    make: Make, error: BaseException, translated: type[BaseException]
+) -> None:
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(make(1))
+    for awaited in (loop.run_in_executor(None, _raise, error), asyncio.to_thread(_raise, error)):
+        with pytest.raises(translated, match="^why$") as caught:
+            await awaited
+        assert type(caught.value) is translated
 
 
 @pytest.mark.parametrize("debug", [False, True], ids=["plain", "debug"])
