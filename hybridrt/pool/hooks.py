@@ -46,7 +46,9 @@ class Hooks:
     def __post_init__(self) -> None:
         for name in Hooks.__slots__:
             hook = getattr(self, name)
-            if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+            if hook is None:
+                continue
+            if not callable(hook) or any(map(inspect.iscoroutinefunction, (hook, type(hook).__call__))):
                 raise TypeError(f"{name} must be a synchronous function or None, got {hook!r}")
 
 

@@ -154,7 +154,11 @@ def test_hooks_run_without_the_lock(make: Make) -> None:
 async def tell(event: CallEvent) -> None: ...
 
 
-@pytest.mark.parametrize("hook", [5, "print", tell])
+class Asynchronous:
+    async def __call__(self, event: CallEvent) -> None: ...
+
+
+@pytest.mark.parametrize("hook", [5, "print", tell, Asynchronous()])
 @pytest.mark.parametrize("name", ["on_thread_start", "on_thread_stop", "on_event"])
 def test_a_hook_that_cannot_be_called_is_refused_at_once(name: str, hook: Any) -> None:
     with pytest.raises(TypeError, match=f"{name} must be a synchronous function or None, got "):
