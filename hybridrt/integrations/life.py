@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,13 +12,17 @@ from hybridrt.runtime import Runtime
 __all__ = ["check_options", "runtime_of_loop"]
 
 
-def check_options(options: Mapping[str, Any]) -> None:
+def check_options(options: dict[str, Any]) -> None:
     """Let a mistake show where the options are written, not when the server starts.
+
+    An iterator among them becomes a tuple: the check and each start go through it.
 
     Raises:
         TypeError: An option is unknown or of the wrong type.
         ValueError: An option is out of its range.
     """
+    if isinstance(variables := options.get("isolate_context"), Iterator):
+        options["isolate_context"] = tuple(variables)
     Runtime(**options).executor.shutdown()
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,9 @@ from aiohttp import ClientSession, web
 from hybridrt import Runtime, RuntimeClosedError
 from hybridrt.integrations.aiohttp import RUNTIME, cleanup_ctx
 from hybridrt.integrations.starlette import lifespan
+
+
+VARIABLE: ContextVar[int] = ContextVar("variable")
 
 
 def has_runtime() -> bool:
@@ -105,6 +109,13 @@ def test_a_wrong_option_is_refused_where_it_is_written(helper: Any) -> None:
         helper(no_such_option=1)
     with pytest.raises(ValueError, match="shutdown_timeout"):
         helper(shutdown_timeout=-1)
+
+
+async def test_variables_that_come_from_an_iterator_are_kept_for_each_start() -> None:
+    life = lifespan(isolate_context=iter([VARIABLE]))
+    for _ in range(2):
+        async with life(object()):
+            assert [found for *_, found in Runtime.current()._variables] == [VARIABLE]
 
 
 def test_what_is_no_lifespan_is_refused() -> None:
