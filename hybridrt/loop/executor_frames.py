@@ -25,10 +25,14 @@ RUN_IN_EXECUTOR = (asyncio.BaseEventLoop.run_in_executor.__code__, _run_in_execu
 def make_recognisable(loop: asyncio.AbstractEventLoop) -> bool:
     """Let the `run_in_executor` of a loop be told by its frame; return False if it cannot be.
 
-    A loop whose method is compiled gets an attribute of that name, which calls the method.
+    A loop whose method is compiled gets an attribute of that name, which calls the method. One that the
+    program has set stays.
     """
     if isinstance(loop, asyncio.BaseEventLoop):
         return True
+    own = getattr(loop, "__dict__", {}).get("run_in_executor")
+    if own is not None:
+        return getattr(own, "__func__", None) is _run_in_executor
     try:
         loop.run_in_executor = MethodType(_run_in_executor, loop)  # type: ignore[method-assign, assignment]
     except AttributeError:  # it has no room for attributes of others

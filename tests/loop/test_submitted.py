@@ -8,7 +8,7 @@ import contextvars
 import gc
 import threading
 import weakref
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -30,6 +30,23 @@ async def test_results_and_errors_arrive() -> None:
         with pytest.raises(LookupError) as caught:
             await loop.run_in_executor(None, fail, error)
         assert caught.value is error
+
+
+async def test_a_run_in_executor_that_the_program_has_set_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop, seen = asyncio.get_running_loop(), list[object]()
+    own = loop.run_in_executor
+
+    def traced(executor: Any, fn: Any, *args: Any) -> Any:
+        seen.append(fn)
+        return own(executor, fn, *args)
+
+    monkeypatch.setattr(loop, "run_in_executor", traced)
+    async with Runtime():
+        assert await loop.run_in_executor(None, len, "abc") == 3
+        assert await asyncio.to_thread(max, 1, 2) == 2
+    assert len(seen) == 2
 
 
 async def test_cancelling_a_queued_call_withdraws_it() -> None:
