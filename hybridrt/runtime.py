@@ -55,7 +55,7 @@ class Runtime:
     On leaving the block background tasks get `shutdown_timeout` to end, and may still make calls. Then no
     more are taken, and those under way get what is left of that time; what has not ended by then is named
     in the log with its function and line and left behind. The loop keeps a fresh plain executor, because
-    asyncio cannot go back to having none.
+    asyncio cannot go back to having none; one that the program has set meanwhile stays (not on uvloop).
 
     Use it from its loop's thread; `statistics()` is safe from any thread.
 
@@ -288,7 +288,7 @@ class Runtime:
             self._anyio.close()
         set_binding(loop, None)
         _runtimes.pop(loop, None)
-        if not loop.is_closed():
+        if not loop.is_closed() and getattr(loop, "_default_executor", self.executor) is self.executor:
             loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
         self._interrupts.close()
 

@@ -11,6 +11,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psutil
@@ -159,6 +160,17 @@ async def test_after_the_close_the_loop_has_a_plain_executor_that_works() -> Non
     assert await asyncio.to_thread(prefix) == "asyncio"
     assert await loop.run_in_executor(None, prefix) == "asyncio"
     assert await offload(prefix)() == "hybridrt-private"
+    await loop.shutdown_default_executor()
+
+
+async def test_a_default_executor_that_was_set_meanwhile_stays_after_the_close() -> None:
+    loop = asyncio.get_running_loop()
+    if not hasattr(loop, "_default_executor"):
+        pytest.skip("uvloop does not say which executor it has")
+    async with Runtime():
+        loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="mine"))
+        assert await asyncio.to_thread(prefix) == "mine"
+    assert await asyncio.to_thread(prefix) == "mine"
     await loop.shutdown_default_executor()
 
 
