@@ -207,7 +207,7 @@ class Offloaded(Generic[P, R]):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Offloaded[P, R]:
         """Return the function itself, as of all functions; a bound one is bound to a copy of its object."""
-        return self._bind(deepcopy(self._head[0], memo)) if self._head else self  # type: ignore[no-any-return]
+        return self._bind(deepcopy(self._head[0], memo)) if self._head else self
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         fn, head = self._fn, self._head

@@ -125,7 +125,7 @@ class Flow:
                     cancelled = error
         if not task.cancelled():
             failed = task.exception()
-            # A call that is late, by a deadline that its consumer hears of, or refused is no error of the user.
+            # Of a call that is late, by a deadline for one, or refused its consumer hears otherwise.
             if failed is not None and not self._told and not isinstance(failed, HybridrtError):
                 logger.warning("the pipe raised after its consumer was gone", exc_info=failed)
         for joint in self._joints:

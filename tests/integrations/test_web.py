@@ -17,7 +17,6 @@ from hybridrt import Runtime, RuntimeClosedError
 from hybridrt.integrations.aiohttp import RUNTIME, cleanup_ctx
 from hybridrt.integrations.starlette import lifespan
 
-
 VARIABLE: ContextVar[int] = ContextVar("variable")
 
 

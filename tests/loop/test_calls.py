@@ -75,7 +75,7 @@ async def test_a_cancelled_error_cancels_the_task_that_awaits() -> None:
 
 
 async def test_a_cancelled_error_keeps_its_message() -> None:
-    with pytest.raises(asyncio.CancelledError, match="^why$"):
+    with pytest.raises(asyncio.CancelledError, match=r"^why$"):
         await fail(asyncio.CancelledError("why"))
 
 

@@ -241,7 +241,7 @@ async def test_the_error_of_an_item_keeps_what_it_was_raised_for() -> None:
         try:
             raise KeyError
         except KeyError:
-            raise LookupError
+            raise LookupError  # noqa: B904  # what is tested
 
     async with Runtime() as runtime:
         with pytest.raises(LookupError) as caught:

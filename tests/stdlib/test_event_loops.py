@@ -124,7 +124,7 @@ async def test_errors_of_concurrent_futures_come_back_as_those_of_asyncio(
     loop = asyncio.get_running_loop()
     loop.set_default_executor(make(1))
     for awaited in (loop.run_in_executor(None, _raise, error), asyncio.to_thread(_raise, error)):
-        with pytest.raises(translated, match="^why$") as caught:
+        with pytest.raises(translated, match=r"^why$") as caught:
             await awaited
         assert type(caught.value) is translated
 
