@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import AsyncIterator
-from functools import partial, wraps
-from types import AsyncGeneratorType, FunctionType, GeneratorType, MethodType, WrapperDescriptorType
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any, Literal
 
 from hybridrt.observe.function_name import unwrap
@@ -14,6 +14,7 @@ from hybridrt.observe.function_name import unwrap
 __all__ = [
     "CLASSMETHOD_HIDES",
     "Binding",
+    "as_iterator",
     "binds",
     "check_function",
     "is_below_classmethod",
@@ -83,57 +84,52 @@ def _gives(fn: Any) -> Literal["coroutine", "asynchronous generator", "generator
     return None
 
 
-def check_function(fn: Any, *, awaits: bool = False) -> Any:
-    """Refuse what cannot be called, or does not just return; return the function to call.
+def check_function(fn: Any, *, awaits: bool = False) -> None:
+    """Refuse what cannot be called, or does not just return.
 
     Args:
         fn: The function.
-        awaits: What it returns is awaited, so it may be a coroutine.
+        awaits: What it returns is awaited, so a wrapper may pass on a coroutine.
 
     Raises:
         TypeError: It is something else than a synchronous function.
     """
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
-    inner = unwrap(fn)
-    gives = _gives(fn)
-    below = gives if inner is fn or gives else _gives(inner)
-    if below is None or (awaits and below == "coroutine"):
-        return fn
-    if gives is None and (awaits or below == "generator"):
-        return _without_iterators(fn)
-    if below == "generator":
+    own = _gives(fn)
+    gives = own or _gives(unwrap(fn))
+    if gives is None or (awaits and own is None and gives == "coroutine"):
+        return
+    rest = "" if own else "; or delete the `__wrapped__` of a wrapper that returns a plain value"
+    if gives == "generator":
         raise TypeError(
             f"expected a function that returns, got the generator function {fn!r}; decorate it with "
-            "@offload and iterate over its call with `async for`"
+            f"@offload and iterate over its call with `async for`{rest}"
         )
-    use = "await" if below == "coroutine" else "iterate over"
-    rest = "" if gives else "; or delete the `__wrapped__` of a wrapper that returns a plain value"
+    use = "await" if gives == "coroutine" else "iterate over"
     raise TypeError(
-        f"offload needs a synchronous function, got the {below} function {fn!r}; "
+        f"offload needs a synchronous function, got the {gives} function {fn!r}; "
         f"{use} it on the loop, and offload the computing part that it calls{rest}"
     )
 
 
-def _without_iterators(fn: Any) -> Any:
-    """Let a function that wraps a generator function fail if it returns the generator as it is."""
-
-    @wraps(fn)
-    def returns(*args: Any, **kwargs: Any) -> Any:
-        value = fn(*args, **kwargs)
-        if isinstance(value, (GeneratorType, AsyncGeneratorType)):
-            raise TypeError(
-                f"{fn!r} wraps a generator function and returns the generator; offload what it wraps, or "
-                "let the wrapper `yield from` it"
-            )
-        return value
-
-    return returns
-
-
 def is_generator_function(fn: Any) -> bool:
-    """Return True if calling `fn` gives a generator."""
-    return callable(fn) and _gives(fn) == "generator"
+    """Return True if calling `fn`, or what it wraps, gives a generator."""
+    return callable(fn) and (_gives(fn) or _gives(unwrap(fn))) == "generator"
+
+
+def as_iterator(made: Any) -> Iterator[Any]:
+    """Return what a function has made that was taken for a generator function.
+
+    Raises:
+        TypeError: It is no iterator: the function is a wrapper of one, and gives something else.
+    """
+    if not hasattr(made, "__next__"):
+        raise TypeError(
+            f"expected an iterator, as a generator function gives, got {type(made).__name__}; "
+            "delete the `__wrapped__` of a wrapper that returns a plain value"
+        )
+    return made  # type: ignore[no-any-return]
 
 
 async def _as_coroutine_function() -> None:

@@ -105,6 +105,9 @@ class DeadlineScope:
 
     def _stand_for(self, outer: object) -> None:
         """Bound what is started from now on where this scope is still seen by the outer one alone."""
+        left = self.remaining()
+        for bounded in self._bounded:  # those under way stay bounded
+            self._loop.call_later(left, bounded.expire, self.seconds, "deadline")
         self._disarm()
         self._ends_at, self._expired = float("inf"), False
         if isinstance(outer, DeadlineScope):

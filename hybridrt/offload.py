@@ -186,9 +186,7 @@ def _offload(fn: Any, chosen: Options, *, awaits: bool = False) -> Any:
                 f"{function_name(fn)}; return the results of the whole batch instead of yielding them"
             )
         return OffloadedGenerator(fn, chosen, binding=binding)
-    # A pure function may be found by name elsewhere, so it stays the one that it is.
-    checked = check_function(fn, awaits=awaits)
-    fn = fn if chosen.pure else checked
+    check_function(fn, awaits=awaits)
     made: Offloaded[..., Any] = (Offloaded if chosen.batch is None else Batched)(fn, chosen, binding=binding)
     made._check_kind(chosen)
     return made
@@ -206,7 +204,7 @@ def submit(
         offloaded: Offloaded[..., Any] = offload(fn)
         return offloaded.run_on(loop_binding, args, kwargs)
     fn, _ = peel(fn)
-    fn = check_function(fn)
+    check_function(fn)
     call = make_call(loop_binding, fn, loop_binding.pool.profiles.of(fn), args, kwargs)
     call.go()
     return within_scope(call) if BACKEND in modules else call

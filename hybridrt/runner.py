@@ -58,6 +58,8 @@ def run(
         return result
     except KeyboardInterrupt:
         supervisor.hurry()
+        with ctrl_c_held_back():
+            _take_stop(runner.get_loop())
         raise
     finally:
         runtime._interrupts.close()
@@ -67,6 +69,13 @@ def run(
             except RuntimeError:
                 if not runner.get_loop().is_running():
                     raise  # else Ctrl-C struck uvloop in its last step: it takes itself for running for ever
+
+
+def _take_stop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run one turn of a loop: a stop that Ctrl-C has left behind would end what closes the loop."""
+    if not loop.is_running():
+        loop.call_soon(loop.stop)
+        loop.run_forever()
 
 
 class _Supervisor(Generic[T]):

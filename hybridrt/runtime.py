@@ -168,6 +168,7 @@ class Runtime:
         self._background = BackgroundTasks(background_max, background_policy)
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
+        self._default: object = None
         self._anyio: AnyioThreads | None = None
         self._loop_binding: LoopBinding | None = None
         self._draining: Draining | None = None
@@ -215,6 +216,7 @@ class Runtime:
         forget_closed(_runtimes)
         _runtimes[loop] = self
         loop.set_default_executor(self.executor)
+        self._default = _default_of(loop)
         if not self.govern_native:
             self._loop_binding.pool.budget.native_limits.refuse()
         if self.govern_anyio and not self._loop_binding.at_once:
@@ -288,7 +290,7 @@ class Runtime:
             self._anyio.close()
         set_binding(loop, None)
         _runtimes.pop(loop, None)
-        if not loop.is_closed() and getattr(loop, "_default_executor", self.executor) is self.executor:
+        if not loop.is_closed() and _default_of(loop) is self._default:
             loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
         self._interrupts.close()
 
@@ -462,3 +464,8 @@ async def _apply_on(loop_binding: LoopBinding, offloaded: Offloaded[..., Any], i
 async def _apply_and_await(loop_binding: LoopBinding, offloaded: Offloaded[..., Any], item: Any) -> Any:
     value = await offloaded.run_on(loop_binding, (item,), {})
     return await value if inspect.isawaitable(value) else value
+
+
+def _default_of(loop: asyncio.AbstractEventLoop) -> object:
+    """Return the default executor of a loop, where that can be told; else None, as on uvloop."""
+    return getattr(loop, "_default_executor", None)

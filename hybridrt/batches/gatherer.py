@@ -151,16 +151,18 @@ class Gatherer:
             context = batch.items[0].context
             context.run(current_scope.set, None)
             self._running.add(batch)
-            coro, name = self._run_batch(batch), f"batch of {self._name}"
+            coro = self._run_batch(batch)
             try:
-                # Not with `context=`, which a task factory of the program's own may not take.
-                batch.task = context.run(self._loop.create_task, coro, name=name)
+                # With neither `context=` nor `name=`, which a task factory of the program's own may not take.
+                batch.task = context.run(self._loop.create_task, coro)
             except BaseException as error:
                 coro.close()
                 self._running.discard(batch)
                 _fail(self._name, batch.items, error)
             else:
                 batch.task.add_done_callback(lambda _: self._end_unbegun(batch))
+                if hasattr(batch.task, "set_name"):
+                    batch.task.set_name(f"batch of {self._name}")
         self._schedule()
         self._end_if_idle()
 

@@ -117,7 +117,7 @@ class GilEvidence:
         alone = 5 * share * (tick.now - tick.before) >= 4 * tick.process_cpu > 0
         if len(shares) < 2 or not alone or not _SHARED_LEAST <= share <= _SHARED_MOST:
             return
-        if not all(worker.probe is not None and worker.probe.is_runnable() for worker in shares):
+        if not any(worker.probe is not None and worker.probe.is_runnable() for worker in shares):
             (profile,) = tick.holders
             profile.gil.saw_taken(tick.delay // len(shares), tick.switch_interval)
 

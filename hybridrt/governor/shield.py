@@ -376,9 +376,9 @@ class Shield:
         """Put back what the user had set, unless other code has set something else since."""
         if self._switch is None or self._user is None:
             return
-        if not self._is_ours(self._switch.get()):
-            self._saved = self._ours, self._user
-        elif self._ours != self._user:
+        is_ours = self._is_ours(self._switch.get())
+        self._saved = None if is_ours else (self._ours, self._user)
+        if is_ours and self._ours != self._user:
             self._switch.set(self._user)
             self._changes += 1
         self._user = None

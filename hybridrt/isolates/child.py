@@ -88,8 +88,6 @@ def serve_process(descriptor: int | None = None, watched: int | None = None) -> 
         os.register_at_fork(after_in_child=_end_on_sigterm)
     if watched is not None:
         _end_with_parent(watched)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # it may be closed
-        sys.stdout.reconfigure(line_buffering=True)  # a kill would take along what earlier calls have printed
     if os.environ.get("PYTHONBREAKPOINT", "") in ("", "pdb.set_trace"):
         sys.breakpointhook = _refuse_debugger
     _serve(_open(descriptor), time.process_time_ns)
@@ -112,6 +110,8 @@ def _serve(end: socket.socket, clock: _Clock) -> None:
             sender.live = True
             status, wall_ns, cpu_ns, packed = _run(message.value, message.error, clock)
             sender.live = False
+            with suppress(Exception):  # it may be closed, or None
+                sys.stdout.flush()  # a kill would take along what earlier calls have printed
             del message  # an idle isolate keeps nothing of a call alive
             if sender.waiting:
                 sender.send_waiting()
@@ -139,8 +139,9 @@ def _end_with_parent(watched: int) -> None:
     if sys.platform == "linux":
         os.set_inheritable(watched, False)
         signal.signal(signal.SIGIO, signal.SIG_DFL)  # the parent may ignore it, and so would this process
-        fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())  # a process that the function forks is not meant
-        fcntl.fcntl(watched, fcntl.F_SETFL, os.O_ASYNC)
+        with suppress(OSError):  # where the kernel knows no such thing, the thread that watches ends it
+            fcntl.fcntl(watched, fcntl.F_SETOWN, os.getpid())  # not a process that the function forks
+            fcntl.fcntl(watched, fcntl.F_SETFL, os.O_ASYNC)
         _leave_with_parent(watched, 0)  # it may have gone before
 
 
@@ -243,9 +244,14 @@ def _pack_error(error: BaseException) -> Packed:
             rebuilt = unpack(b"".join(packed.pieces), packed.buffers)[0]
             possible = possible or packed
             # The constructor of one that formats its text would format that text again.
-            if (str(rebuilt), repr(rebuilt)) == (str(error), repr(error)):
+            if _texts(rebuilt) == _texts(error):
                 return packed
     return possible or pack((RuntimeError(_told(error)), text, frames))
+
+
+def _texts(error: Any) -> list[str]:
+    """Return the text of an exception and of those in it; its `repr` may have all that was decoded in it."""
+    return [str(error), *(text for each in getattr(error, "exceptions", ()) for text in _texts(each))]
 
 
 def _pack_by_state(value: Any) -> Packed:

@@ -31,7 +31,7 @@ def step(number: int, beginning: Beginning | None, most: int, slice_ns: int) -> 
     """
     if beginning is not None:
         reference, args, kwargs = beginning
-        generator = _open[number] = iter(resolve(*reference)(*args, **kwargs))
+        generator = _open[number] = resolve(*reference)(*args, **kwargs)
     else:
         generator = _open[number]
     if (late := _late.pop(number, None)) is not None:

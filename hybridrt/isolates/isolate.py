@@ -40,7 +40,8 @@ def program(serve: str, *descriptors: int) -> str:
     return (
         f"import sys; sys.path[:] = {path!r}\n"
         f"from hybridrt.isolates.child import {serve}\n"
-        f"sys.setrecursionlimit({sys.getrecursionlimit()}); {serve}{descriptors}"
+        f"sys.setrecursionlimit(max({sys.getrecursionlimit()}, sys.getrecursionlimit()))\n"
+        f"{serve}{descriptors}"
     )
 
 

@@ -38,6 +38,10 @@ _SHOWN_MAX = 8
 own, and so has a function that is decorated anew for each request. Not tuned."""
 
 
+_PLACED_MAX = 512
+"""Functions that are in the statistics by their routers at most, as many as have profiles."""
+
+
 class LoopBinding:
     """Where the calls of one loop go out and come back.
 
@@ -103,8 +107,12 @@ class LoopBinding:
         profile = self.pool.profiles.of(fn)
         _, shown = self.placed.get(profile.key, (profile, ()))
         if placed not in shown:
-            shown = (*shown[1 - _SHOWN_MAX :], placed)
+            # The first is kept: it has no end, as a rule.
+            shown = (*shown[:1], *shown[1:][2 - _SHOWN_MAX :], placed)
+        self.placed.pop(profile.key, None)
         self.placed[profile.key] = (profile, shown)
+        for key in tuple(self.placed)[:-_PLACED_MAX]:
+            self.placed.pop(key, None)
 
     def with_events(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function so that a call of it here and now has its events."""

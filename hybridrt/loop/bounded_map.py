@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from contextlib import aclosing, nullcontext
 from typing import Any
 
 from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
@@ -38,24 +38,22 @@ async def bounded_map(
                 failed = True
                 raise
 
-    try:
-        with scope or nullcontext():
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
-                if scope is not None and tasks:
-                    await wait_or_shield(scope, tasks)
-    except BaseExceptionGroup as failures:
-        if len(failures.exceptions) > 1:
-            raise
-        failure = failures.exceptions[0]
-    finally:
-        if isinstance(source, AsyncGenerator):
-            await source.aclose()  # it may not have come to its end
-    if failure is not None:
+    async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
         try:
-            raise failure
-        finally:
-            del failure
+            with scope or nullcontext():
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
+                    if scope is not None and tasks:
+                        await wait_or_shield(scope, tasks)
+        except BaseExceptionGroup as failures:
+            if len(failures.exceptions) > 1:
+                raise
+            failure = failures.exceptions[0]
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure, tasks
     if failed:  # by a CancelledError of `apply`, which a group takes for an end in good order
         raise asyncio.CancelledError("a function of the map was cancelled")
     return [results[index] for index in range(len(results))]

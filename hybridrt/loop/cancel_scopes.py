@@ -27,7 +27,7 @@ def new_scope() -> Any:
     module, task = modules.get(BACKEND), asyncio.current_task()
     states = getattr(module, "_task_states", None)  # one that is just being imported has none yet
     state = None if states is None or task is None else states.get(task)
-    return None if state is None or state.cancel_scope is None else module.CancelScope()  # type: ignore[union-attr]
+    return None if getattr(state, "cancel_scope", None) is None else module.CancelScope()  # type: ignore[union-attr]
 
 
 def within_scope(call: LoopCall) -> Awaitable[Any]:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from hybridrt.loop.watch import this_run
 from hybridrt.pool.uninterrupted import is_uninterrupted
 
 __all__ = ["Interrupts", "ctrl_c_held_back"]
@@ -40,10 +41,11 @@ class Interrupts:
         self._handle: Handler | None = None
         self._own = self._arrived  # one object, to be known again
         self._closed = False
+        self._run: object = None
 
     def open(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the handler's place for the loop of this thread, if that is the main one."""
-        self._loop, handle = loop, signal.getsignal(signal.SIGINT)
+        self._loop, self._run, handle = loop, this_run(), signal.getsignal(signal.SIGINT)
         if callable(handle) and _may_handle():  # else it is ignored, or the operating system's
             self._handle = handle
             signal.signal(signal.SIGINT, self._own)
@@ -58,7 +60,7 @@ class Interrupts:
         assert self._handle is not None
         if self._loop.is_running() and (is_uninterrupted(frame) or _is_ours(frame)):
             main = _main_of(self._handle)
-            if main is not None and main.done():  # with the run in which this was opened; now runs another
+            if self._run is not this_run():  # main has ended with the run in which this was opened
                 main = None
             self._loop.call_soon_threadsafe(self._pass_on, number, main)
         else:

@@ -246,7 +246,7 @@ class Router:
         """Take in what it cost to carry a call to an isolate and back."""
         with without_convoy(self._lock):
             if not self._barred:
-                self.not_portable = None
+                self.not_portable, self._bar = None, max(_BARRED, self._bar // 2)
             if not round_trip.cold:
                 size_class.cold_in_a_row = 0
             elif not size_class.was_cold(loop_binding.pool.budget.cores):

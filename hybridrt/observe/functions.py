@@ -309,7 +309,8 @@ class Profile:
                 wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
             self.corrected = True
             crowded = gil_asked > _CROWD * cpu_asked and self.calls > self.still_until
-            if crowded and (cpu_mean >= BATCH_CALL_NS or self.settled >= _LONG_SETTLED):
+            waits_long = self.kind is Kind.WAITING and self.settled >= _LONG_SETTLED
+            if crowded and (cpu_mean >= BATCH_CALL_NS or waits_long):
                 wait = self._in_a_crowd(wait)
             elif not hidden and wait < WAITING_NS and self.kind is not Kind.WAITING:
                 self.alone_patience = max(_ALONE_AFTER, self.alone_patience // 2)
@@ -468,7 +469,7 @@ class Profile:
         if self.parallel < GAIN:
             self.try_at, self.patience = self.calls + self.patience, min(2 * self.patience, 1 << 16)
         elif self.calls >= self.try_at:
-            self.patience = max(_TRY_AFTER, self.patience // 2)
+            self.try_at, self.patience = self.calls + _TRY_AFTER, max(_TRY_AFTER, self.patience // 2)
 
     def saw_free(self) -> None:
         """A running call computed, and the GIL was free."""

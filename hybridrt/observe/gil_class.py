@@ -112,8 +112,11 @@ class GilLedger:
         if self.free + self.taken + self.waiting > _FADE:
             for name in ("free", "taken", "yielded", "held", "waiting"):
                 setattr(self, name, getattr(self, name) // 2)
-        share, least = self.share, _RELEASES_UNTIL if self.releases else _RELEASES_FROM
-        self.releases = share is not None and 1.0 - share >= least
+        share = self.share
+        if share is not None:
+            self.releases = 1.0 - share >= (_RELEASES_UNTIL if self.releases else _RELEASES_FROM)
+        elif self.free + self.taken == 0:
+            self.releases = False  # what was seen has faded
 
 
 def gil_class(*, waits: bool, releases: bool, yielded: int, held: int) -> GilClass:

@@ -27,8 +27,9 @@ _STARTING = 64
 began at once with others."""
 _PATIENCE = 4_096
 _PATIENCE_MOST = 1 << 18
-_CHANGED = 2.0
-"""Factor of CPU time, or part of its wait, by which a function is no longer the one that was tried."""
+_CHANGED, _ODD_MAX = 2.0, 8
+"""Factor of CPU time, or part of its wait, by which a function is no longer the one that was tried, and for
+how many windows in a row. Not tuned."""
 
 
 class OverlapTrial:
@@ -39,7 +40,17 @@ class OverlapTrial:
         wait_ns: The wait that a successful trial has proved; 0 without one.
     """
 
-    __slots__ = ("_alone", "_cpu_ns", "_patience", "_span", "_starting", "_try_at", "running", "wait_ns")
+    __slots__ = (
+        "_alone",
+        "_cpu_ns",
+        "_odd",
+        "_patience",
+        "_span",
+        "_starting",
+        "_try_at",
+        "running",
+        "wait_ns",
+    )
 
     def __init__(self) -> None:
         self.running = False
@@ -47,7 +58,7 @@ class OverlapTrial:
         self._cpu_ns = 0.0
         self._alone = self._span = (0, 0.0)
         """Calls and nanoseconds: one at a time, and at once."""
-        self._starting = 0
+        self._starting = self._odd = 0
         self._try_at, self._patience = _CALLS, _PATIENCE
 
     def alone(self, total: int, calls: int, wall_ns: float, cpu_ns: float) -> None:
@@ -90,7 +101,9 @@ class OverlapTrial:
         """
         if not self.wait_ns:
             return False
-        if cpu_ns > _CHANGED * self._cpu_ns or self.wait_ns > _CHANGED * (wall_ns - cpu_ns):
+        changed = cpu_ns > _CHANGED * self._cpu_ns or self.wait_ns > _CHANGED * (wall_ns - cpu_ns)
+        self._odd = self._odd + 1 if changed else 0
+        if self._odd >= _ODD_MAX:
             self._try_at = total
         if total >= self._try_at:
             self.wait_ns = 0
@@ -98,7 +111,7 @@ class OverlapTrial:
 
     def _judge(self, total: int) -> None:
         alone, together = (nanoseconds / calls for calls, nanoseconds in (self._alone, self._span))
-        self.running, self._alone, self._starting = False, (0, 0.0), _STARTING
+        self.running, self._alone, self._starting, self._odd = False, (0, 0.0), _STARTING, 0
         self._try_at, self._patience = total + self._patience, min(2 * self._patience, _PATIENCE_MOST)
         if alone >= GAIN * together:
             self.wait_ns = int(alone - self._cpu_ns)

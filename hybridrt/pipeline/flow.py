@@ -116,6 +116,7 @@ class Flow:
         task, cancelled = self._task, None
         assert task is not None
         self._stop()
+        under_way = not task.done()
         task.cancel()
         with shielded():
             while not task.done():
@@ -126,7 +127,8 @@ class Flow:
         if not task.cancelled():
             failed = task.exception()
             # Of a call that is late, by a deadline for one, or refused its consumer hears otherwise.
-            if failed is not None and not self._told and not isinstance(failed, HybridrtError):
+            unheard = failed is not None and not self._told and not isinstance(failed, HybridrtError)
+            if under_way and unheard:
                 logger.warning("the pipe raised after its consumer was gone", exc_info=failed)
         for joint in self._joints:
             joint.close()

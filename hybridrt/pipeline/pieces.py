@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from anyio import create_memory_object_stream
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from hybridrt.callables import as_iterator
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
@@ -259,7 +260,7 @@ class Streamed:
                 return
             self._at = at
             try:
-                yield from fn(self._items[at])
+                yield from as_iterator(fn(self._items[at]))
             except FAILURES as error:
                 if course.stopped:
                     raise  # `emit` may not come to the failures any more

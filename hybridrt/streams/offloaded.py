@@ -9,7 +9,7 @@ from functools import cache, partial
 from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from hybridrt.callables import Binding, mark_as_async_generator_function
+from hybridrt.callables import Binding, as_iterator, mark_as_async_generator_function
 from hybridrt.errors import NotPortableError
 from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.observe.function_name import function_name
@@ -97,7 +97,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
 
     async def _iterate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncGenerator[T, None]:
         if first_place(self._options)[0] == "inline":
-            for item in self._fn(*args, **kwargs):
+            for item in as_iterator(self._fn(*args, **kwargs)):
                 yield item
             return
         loop_binding = current_binding()

@@ -18,6 +18,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+from hybridrt.callables import as_iterator
+
 __all__ = ["GeneratorProducer", "Producer"]
 
 SLICE_NS = 20_000_000
@@ -104,7 +106,7 @@ class GeneratorProducer(Producer):
         if generator is None:
             if self.closing:
                 return
-            generator = self._generator = self._make()
+            generator = self._generator = as_iterator(self._make())
             self.open = True
         while not self.closing and len(items) < bound:
             try:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import pytest
 
 from hybridrt import Runtime, offload, pipe
-from hybridrt.offloaded import Offloaded
 
 
 def listed(fn: Callable[..., Iterator[int]]) -> Callable[..., list[int]]:
@@ -52,18 +50,31 @@ async def double(number: int) -> int:
     return 2 * number
 
 
-@pytest.mark.parametrize("make", [offload, lambda fn: offload(fn, pure=True, where="thread")])
-async def test_a_wrapper_that_collects_what_a_generator_yields_is_awaited(make: Any) -> None:
-    collect = make(listed(count))
-    assert type(collect) is Offloaded
-    assert await collect(3) == [0, 1, 2]
+async def test_a_wrapper_that_returns_the_generator_is_iterated_over() -> None:
+    assert [each async for each in offload(traced(count))(3)] == [0, 1, 2]
+    async with pipe([3], traced(count)) as counted:
+        assert [each async for each in counted] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("where", ["thread", "inline"])
+async def test_a_wrapper_that_collects_what_a_generator_yields_is_told_what_to_do(where: Any) -> None:
+    told = r"expected an iterator, .* got list; delete the `__wrapped__`"
+    with pytest.raises(TypeError, match=told):
+        assert [each async for each in offload(listed(count), where=where)(3)]
+    with pytest.raises(TypeError, match=told):
+        assert [each async for each in pipe([3], listed(count))]
+    with pytest.raises(TypeError, match=r"delete the `__wrapped__`"):
+        async with Runtime() as runtime:
+            await runtime.offload(listed(count), 3)
+
+
+async def test_a_wrapper_without_a_mark_is_judged_by_what_it_does_itself() -> None:
+    collect = listed(count)
+    del collect.__wrapped__  # type: ignore[attr-defined]
+    assert await offload(collect)(3) == [0, 1, 2]
     async with Runtime() as runtime:
-        assert await runtime.offload(listed(count), 3) == [0, 1, 2]
-
-
-async def test_a_context_manager_is_made_by_a_function_that_returns() -> None:
-    with await offload(contextmanager(count))(1) as number:
-        assert number == 0
+        assert await runtime.map(collect, [3]) == [[0, 1, 2]]
+        assert [each async for each in pipe([3], collect)] == [[0, 1, 2]]
 
 
 async def test_a_generator_function_that_wraps_another_function_is_iterated_over() -> None:
@@ -75,30 +86,18 @@ async def test_a_generator_function_that_wraps_another_function_is_iterated_over
     assert [each async for each in repeat(7)] == [7]
 
 
-@pytest.mark.parametrize(
-    ("fn", "result"),
-    [(listed(count), [0, 1, 2]), (traced(double), 6), (run_to_its_end(double), 6)],
-    ids=["listed", "traced", "run to its end"],
-)
-async def test_map_and_pipe_take_what_a_wrapper_returns(fn: Any, result: Any) -> None:
+async def test_map_and_pipe_take_the_coroutine_that_a_wrapper_returns() -> None:
     async with Runtime() as runtime:
-        assert await runtime.map(fn, [3]) == [result]
-        assert [each async for each in pipe([3], fn)] == [result]
+        assert await runtime.map(traced(double), [3]) == [6]
+        assert [each async for each in pipe([3], traced(double))] == [6]
+        assert await runtime.map(run_to_its_end(double), [3]) == [6]
 
 
 @pytest.mark.parametrize("inner", [count, count_up])
-async def test_a_wrapper_that_returns_the_generator_is_told_so(inner: Any) -> None:
-    fn, told = traced(inner), r"wraps a generator function and returns the generator; offload what it wraps"
+async def test_map_refuses_a_wrapper_of_a_generator_function(inner: Any) -> None:
     async with Runtime() as runtime:
-        with pytest.raises(TypeError, match=told):
-            await runtime.map(fn, [3])
-        with pytest.raises(TypeError, match=told):
-            assert [each async for each in pipe([3], fn)]
-        if inner is count:
-            with pytest.raises(TypeError, match=told):
-                await runtime.offload(fn, 3)
-            with pytest.raises(TypeError, match=told):
-                await offload(fn)(3)
+        with pytest.raises(TypeError, match=r"async for|iterate over"):
+            await runtime.map(traced(inner), [3])
 
 
 async def test_a_wrapper_that_runs_a_coroutine_to_its_end_is_offloaded_without_its_mark() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -88,8 +89,9 @@ def test_a_thread_that_took_the_place_of_another_is_found(monkeypatch: pytest.Mo
         found.append(thread.native_id in native._ids)
         leave.set()
         thread.join()
-        while os.path.exists(f"/proc/self/task/{thread.native_id}"):
-            pass  # Python is done with it, the kernel not yet
+        deadline = time.monotonic() + 20.0
+        while os.path.exists(f"/proc/self/task/{thread.native_id}") and time.monotonic() < deadline:
+            time.sleep(0.001)  # Python is done with it, the kernel not yet
         native.spent_ns()
     assert found == [True, True]
 

@@ -327,7 +327,7 @@ def test_after_trials_that_paid_the_next_one_is_as_soon_as_at_first() -> None:
         while not profile.leaves_gil:
             tried(profile, 1, 5 * MS, 5 * MS, at_once=0)
     assert profile.patience == 4096
-    tried(profile, 512, 5 * MS, 5 * MS)
+    tried(profile, 1_500, 5 * MS, 5 * MS)
     assert (profile.kind, profile.patience) == (Kind.FREE, 256)
 
 
