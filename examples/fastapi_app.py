@@ -6,7 +6,7 @@
 `lifespan=lifespan()` is all that hybridrt needs. The endpoint that is a plain `def` knows nothing of it:
 it runs on the runtime's threads instead of anyio's. `/words` says by a decorator that it may run in another
 process, which is what protects the loop from one long call that keeps the GIL. No other process can import
-the functions of the script that is started, so that is so with uvicorn's command alone.
+functions of the script that is started: with the first command `/words` stays in threads.
 """
 
 from __future__ import annotations

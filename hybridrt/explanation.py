@@ -167,8 +167,10 @@ def _of_generator(
     if where != "thread":
         advice = _WORDS[reason]
     elif row is not None and row.calls and IN_PLACE is None:
-        moves = reason is PlacementReason.LEARNING
-        advice = obstacle or _MOVES if moves else _advise_thread(row, told.pure, obstacle, cores, yields=True)
+        if reason is PlacementReason.LEARNING:
+            advice = obstacle or _MOVES
+        else:
+            advice = _advise_thread(row, told.pure, obstacle, cores, yields=True)
     return replace(told, where=where, reason=reason, advice=advice, calls=told.calls + away, inline=None)
 
 

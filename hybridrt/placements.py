@@ -87,10 +87,11 @@ class PlacementStatistics:
         inline_wall: Seconds that they took in sum.
         overruns: Those of them that took longer than they may: each has stalled its loop.
         longest_overrun: The longest of these stalls, in seconds.
-        paused: Calls that go to a worker, whatever their size, before one runs on the loop again.
+        paused: Calls that go to a worker, whatever their size, before one runs on the loop again; the most of
+            all options.
         isolate_calls: Calls that were carried to an isolate and came back.
         not_portable: Why it cannot be carried to an isolate; None where it can, as far as is known.
-        sizes: By the size of the input, the most used first.
+        sizes: By the size of the input, the most used first; other options have sizes of their own.
         held: First calls that wait until it is known where they run.
     """
 

@@ -1,8 +1,8 @@
 """What was learned about functions, kept in a file from one run of a program to the next.
 
 `HYBRIDRT_PROFILE=path` names the file, which is read at import and written when the last runtime closes. It
-is plain JSON, and bounded. What does not fit is left out with a warning: a file of another version, of
-another Python or of other cores as a whole, a function whose code has changed by itself.
+is plain JSON, and bounded: what was met longest ago makes room. A file of another version, of another Python
+or of other cores is left out with a warning. A function with new code is learned anew.
 """
 
 from __future__ import annotations
@@ -81,12 +81,17 @@ class Remembered:
             while len(self._records) > FUNCTIONS_MAX:
                 del self._records[next(iter(self._records))]
 
+    def _text(self) -> str:
+        return json.dumps({**_about(), "functions": self._records}, indent=1)
+
     def save(self) -> None:
         """Write the file, as a whole or not at all; one that cannot be written is a warning."""
         if self.path is None:
             return
         with self._lock:
-            text = json.dumps({**_about(), "functions": self._records}, indent=1)
+            while len(text := self._text()) > BYTES_MAX and len(self._records) > 1:
+                for met in [*self._records][: len(self._records) // 2]:  # those met longest ago
+                    del self._records[met]
         if len(text) > BYTES_MAX:
             logger.warning(
                 "what was learned takes %d bytes, more than %d: it is not kept", len(text), BYTES_MAX

@@ -199,6 +199,18 @@ def test_more_than_fits_is_not_written(
     assert "not kept" in caplog.text
 
 
+def test_what_was_met_longest_ago_makes_room_for_what_does_not_fit(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "BYTES_MAX", 1_000)
+    for number in range(16):
+        kept.add(f"m:fn{number}", None, "profile", {"text": "x" * 100})
+    kept.save()
+    again = reloaded(kept)
+    assert again.of("m:fn15", None) == {"profile": {"text": "x" * 100}}
+    assert again.of("m:fn0", None) == {}
+
+
 def test_a_file_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     Remembered(tmp_path / "no" / "such" / "folder").save()
     assert "could not be written" in caplog.text

@@ -10,7 +10,7 @@ rate, and the rate is compared with that of the interval before; a tenth more or
   one more is tried, and if the rate rises with it, the pool scales again.
 
 We differ where each of many threads counts, since one of them is never a tenth of the rate: while exploring,
-the rate has fallen if it is a tenth below that of the size it began with. As many come back as that takes.
+the rate has fallen if it is a tenth below the best since that began. As many come back as that rate needs.
 
 Where the document is silent we chose: scaling doubles; a settled pool explores after five intervals; fewer
 are tried first; without any call the size falls back to where it began. None of these was measured. The law

@@ -52,8 +52,9 @@ def pool_statistics(pool: Pool, policy: str, loop_delay: LoopDelay | None = None
 
 
 def function_statistics(pool: Pool, key: object) -> FunctionStatistics | None:
-    """Return the row of the function whose profile has the key, without what is kept by the name; None if
-    the pool does not know it.
+    """Return the row of the function whose profile has the key; None if the pool does not know it.
+
+    What is kept by the name, batches and delay shares, is not in it.
     """
     profile, shown = pool.placed.get(key, (None, ()))
     profile = next((one for one in pool.profiles.all() if one.key == key), profile)

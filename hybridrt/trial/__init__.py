@@ -1,7 +1,7 @@
 """`trial`: what a function does to an event loop, inline, in a thread and in an isolate.
 
 It knows placements by the public API alone and takes its figures from a heartbeat and a GIL watch of
-its own (`watching`), so that what is judged does not judge itself. `measuring` makes the calls,
+its own (`watch`), so that what is judged does not judge itself. `measurement` makes the calls,
 `verdict` reads the rows.
 """
 

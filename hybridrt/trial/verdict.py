@@ -29,8 +29,9 @@ def judge(
     """Return the verdict on a function.
 
     The questions are asked in order, and the first that is answered decides: is it shorter than a
-    hand-over, does it hold the GIL, does it share it, does it wait. CPU time decides last, and only
-    between two answers with the same advice: on a machine that is busy with other things it is short.
+    hand-over, does it hold the GIL, does it share it, does it wait, and was enough seen of the GIL to say
+    that it leaves it. CPU time tells only between answers that both advise a thread: on a machine that is
+    busy with other things it is short.
 
     Args:
         inline: Calls made on the loop.

@@ -13,6 +13,7 @@ import pipeline
 import pytest
 
 import hybridrt
+from tests.loop.support import turns
 
 from .conftest import EXAMPLES
 
@@ -80,7 +81,7 @@ async def test_the_index_is_closed_after_a_write_that_was_abandoned() -> None:
         await asyncio.to_thread(base.writes.wait, 20.0)
         adding.cancel()
         closing = asyncio.ensure_future(index.close())
-        await asyncio.sleep(0.05)
+        await turns(50)
         assert base.done == []
         base.gate.set()
         await closing
