@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, Iterable
-from contextlib import aclosing, nullcontext
+from contextlib import nullcontext
 from typing import Any
 
 from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
@@ -26,6 +26,7 @@ async def bounded_map(
     take = _taker(source)
     failed, scope = False, new_scope()
     failure: BaseException | None = None
+    tasks: list[asyncio.Task[None]] = []
 
     async def work() -> None:
         # A function that never suspends would not notice that it is cancelled: ask before each item.
@@ -38,22 +39,28 @@ async def bounded_map(
                 failed = True
                 raise
 
-    async with aclosing(source) if isinstance(source, AsyncGenerator) else nullcontext():
+    try:
+        with scope or nullcontext():
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
+                if scope is not None and tasks:
+                    await wait_or_shield(scope, tasks)
+    except BaseExceptionGroup as failures:
+        failure = failures.exceptions[0] if len(failures.exceptions) == 1 else failures
+    except BaseException as error:
+        failure = error
+    if isinstance(source, AsyncGenerator):
         try:
-            with scope or nullcontext():
-                async with asyncio.TaskGroup() as group:
-                    tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
-                    if scope is not None and tasks:
-                        await wait_or_shield(scope, tasks)
-        except BaseExceptionGroup as failures:
-            if len(failures.exceptions) > 1:
+            await source.aclose()  # it may not have come to its end
+        except Exception as error:
+            if failure is None:
                 raise
-            failure = failures.exceptions[0]
-        if failure is not None:
-            try:
-                raise failure
-            finally:
-                del failure, tasks
+            failure.add_note(f"Closing the source of the map raised {error!r}, too.")
+    if failure is not None:
+        try:
+            raise failure
+        finally:
+            del failure, tasks
     if failed:  # by a CancelledError of `apply`, which a group takes for an end in good order
         raise asyncio.CancelledError("a function of the map was cancelled")
     return [results[index] for index in range(len(results))]

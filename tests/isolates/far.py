@@ -354,7 +354,7 @@ def use_numpy() -> tuple[int, float]:
 
 
 def say(text: str) -> None:
-    print(text)
+    print(text, end="")
 
 
 def print_pid_and_spin() -> None:

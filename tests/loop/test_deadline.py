@@ -300,6 +300,22 @@ async def test_a_generator_that_is_left_early_leaves_the_outer_deadline_in_force
         assert scope._timer is None
 
 
+async def test_a_call_under_way_stays_bounded_by_the_deadline_of_a_generator_that_is_left_early() -> None:
+    async with Runtime(), Gate() as gate:
+        started: list[asyncio.Future[None]] = []
+
+        async def starts() -> AsyncIterator[int]:
+            async with hybridrt.deadline(0.1):
+                started.append(asyncio.ensure_future(offload(gate)()))
+                await gate.entered()
+                yield 1
+
+        async for _ in starts():
+            break
+        with pytest.raises(hybridrt.OffloadTimeoutError, match=r"deadline of 0\.1 s"):
+            await started[0]
+
+
 async def test_a_generator_may_be_ended_in_another_context() -> None:
     """As an asynchronous fixture is."""
     found = numbers()

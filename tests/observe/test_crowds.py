@@ -92,6 +92,16 @@ def test_short_calls_are_taken_apart_once_they_have_counted_as_waiting_for_long(
         assert (profile.kind is Kind.WAITING) is (turn < 63)
 
 
+def test_short_calls_that_computed_beside_a_busy_loop_wait_once_they_do() -> None:
+    profile = asked(17, 300 * US, 300 * US)
+    for _ in range(16 * 70):
+        profile.record(3_100 * US, 300 * US, 0, 0, 2_800 * US)
+    assert profile.kind is Kind.SHORT
+    for _ in range(16 * 8):
+        profile.record(10 * MS, 300 * US, 0, 0, 2_800 * US)
+    assert profile.kind is Kind.WAITING
+
+
 def taken_apart_at(profile: Profile, turns: int) -> list[int]:
     """Return the turns at which a crowd is taken apart whose calls do wait."""
     taken_apart = []

@@ -155,6 +155,25 @@ async def test_an_asynchronous_generator_is_closed_when_its_map_fails() -> None:
     assert await anext(source, None) is None
 
 
+async def test_what_the_finally_of_a_source_raises_is_noted_in_the_error_of_the_item() -> None:
+    async def source() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            raise OSError("the disk is full")
+
+    async def fail(number: int) -> None:
+        raise LookupError(number)
+
+    async with Runtime() as runtime:
+        with pytest.raises(LookupError) as raised:
+            await runtime.map(fail, source(), limit=1)
+    assert raised.value.__notes__ == [
+        "Closing the source of the map raised OSError('the disk is full'), too."
+    ]
+
+
 async def test_an_asynchronous_generator_is_closed_when_its_map_is_cancelled() -> None:
     source, entered = asynchronous(range(100)), asyncio.Event()
 

@@ -66,6 +66,19 @@ async def test_what_a_finally_raises_when_a_pipe_is_left_early_is_logged(
     assert isinstance(record.exc_info[1], OSError)
 
 
+async def test_a_failure_ahead_of_a_consumer_that_leaves_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def inverse(number: int) -> float:
+        return 1.0 / (2 - number)
+
+    async with Runtime() as runtime, pipe(range(10), stage(inverse, concurrency=1)) as results:
+        assert await anext(results) == 0.5
+        await eventually(lambda: nothing_runs(runtime))
+        await turns(50)
+    assert caplog.records == []
+
+
 async def test_a_deadline_that_ends_a_pipe_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with Runtime(), Gate() as gate:
 
