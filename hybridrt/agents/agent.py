@@ -82,10 +82,11 @@ class Agent:
         timeout: For one question. None: no limit.
         stall_timeout: Without a piece of the reply; then the stream counts as broken. None: no limit.
         retries: Tries after the first of a reply that broke off before it said anything; with an address also
-            of requests that got no answer, 429 or 5xx (the client waits as `Retry-After` says). A client
-            of yours has a `max_retries` of its own for these.
+            of requests that got no answer, 408, 409, 429 or 5xx (the client waits as `Retry-After` says). A
+            client of yours has a `max_retries` of its own for these.
         api_key: For an address. None: `OPENAI_API_KEY` in the environment, if it is set.
-        parameters: More for each request, as `{"temperature": 0}`.
+        parameters: More for each request, as `{"temperature": 0}`. `{"stream_options": None}` asks for no
+            usage, which some endpoints refuse to give.
 
     Raises:
         TypeError: A tool cannot be described, or an argument has the wrong type.
@@ -314,7 +315,8 @@ def _messages(question: str | Sequence[Mapping[str, Any]]) -> list[Json]:
 
 def _done(run: _Run, reply: Reply, reason: Reason, turns: int) -> Done:
     """Return the end; no conversation ends with calls that have no results, or with an empty message."""
-    last = [{"role": "assistant", "content": reply.text}] if reply.text else []
+    thoughts = reply.thoughts() if run.tool_calls else {}  # which DeepSeek wants back after tools
+    last = [{"role": "assistant", "content": reply.text, **thoughts}] if reply.text else []
     return Done(
         text=reply.text,
         reason=reason,

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -117,13 +116,27 @@ def _as_json(value: Any) -> str:
     try:
         return to_json(value, fallback=_plain).decode()
     except PydanticSerializationError:  # of bytes that are no text, or of half a surrogate pair
-        to_plain = partial(to_jsonable_python, fallback=_plain, bytes_mode="base64")
-        return json.dumps(value, ensure_ascii=False, default=to_plain)
+        return json.dumps(value, ensure_ascii=False, default=_as_plain)
+
+
+def _as_plain(value: Any) -> Any:
+    """Return what JSON can say of a value alone."""
+    try:
+        return to_jsonable_python(value, fallback=_plain)
+    except ValueError:  # of bytes that are no text
+        return to_jsonable_python(value, fallback=_plain, bytes_mode="base64")
 
 
 def _plain(value: Any) -> Any:
-    """Return lists for arrays, all of whose values the model is to see, and else a text."""
-    return value.tolist() if hasattr(type(value), "tolist") else str(value)
+    """Return lists for arrays, all of whose values the model is to see, and else a text.
+
+    A text for a Series of pandas, too, which has its labels, and for times, which would become numbers.
+    """
+    kind = type(value)
+    has_times = str(getattr(value, "dtype", "")).startswith(("datetime64", "timedelta64"))
+    if has_times or hasattr(kind, "to_dict") or not hasattr(kind, "tolist"):
+        return str(value)
+    return value.tolist()
 
 
 def _cancelled(call: RequestedCall) -> str:

@@ -32,7 +32,8 @@ class Connection:
     Args:
         client: The client, which stays its owner's; or the address to make one for, up to `/v1`.
         api_key: For an address. None: what `OPENAI_API_KEY` in the environment says.
-        max_retries: For an address: tries after the first of a request that got no answer, 429 or 5xx.
+        max_retries: For an address: tries after the first of a request that got no answer, 408, 409, 429
+            or 5xx.
     """
 
     def __init__(self, client: AsyncOpenAI | str, api_key: str | None, max_retries: int) -> None:

@@ -74,8 +74,8 @@ class Reply:
         for piece in delta.get("tool_calls") or ():
             self.calls.add(piece)
         for name in _REASONING:
-            if thought := delta.get(name):
-                self.reasoning[name] = self.reasoning[name] + thought if name in self.reasoning else thought
+            if (thought := delta.get(name)) is not None:  # DeepSeek wants an empty one back, too
+                self.reasoning[name] = _with(self.reasoning.get(name), thought)
         return _text_of(delta.get("content")) + (delta.get("refusal") or "")
 
     def clear(self) -> None:
@@ -97,8 +97,29 @@ class Reply:
         message: Json = {"role": "assistant", "content": self.text or None}
         if self.calls:
             message["tool_calls"] = [call.message() for call in self.calls]
-            message |= json.loads(_join_pairs(json.dumps(self.reasoning, ensure_ascii=False))[0])
+            message |= self.thoughts()
         return message
+
+    def thoughts(self) -> Json:
+        """Return what the model thought, as the endpoint has sent it."""
+        thoughts: Json = json.loads(_join_pairs(json.dumps(self.reasoning, ensure_ascii=False))[0])
+        return thoughts
+
+
+def _with(thought: Any, piece: Any) -> Any:
+    """Return a thought with one more piece; parts with one index are one part, which is signed as a whole."""
+    if not isinstance(piece, list):
+        return piece if thought is None else thought + piece
+    parts: list[Json] = [] if thought is None else thought
+    for part in piece:
+        last = parts[-1] if parts else {}
+        if part.get("index") is None or any(last.get(key) != part.get(key) for key in ("type", "index")):
+            parts.append(dict(part))
+            continue
+        for key, value in part.items():
+            if value is not None:
+                last[key] = (last.get(key) or "") + value if key in ("text", "summary") else value
+    return parts
 
 
 def _text_of(content: Any) -> str:
@@ -111,7 +132,8 @@ def _text_of(content: Any) -> str:
 def _join_pairs(text: str) -> tuple[str, str]:
     """Return a text with its surrogate pairs joined, and the first half of one at its end.
 
-    Some servers cut an emoji in two. A half that stays alone becomes a replacement character.
+    Some servers cut an emoji in two. A half that stays alone becomes a replacement character, and is left out
+    at the end of a reply.
     """
     half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
     text = text.removesuffix(half)

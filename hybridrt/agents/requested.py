@@ -72,8 +72,9 @@ def _begins_another(call: RequestedCall, id: str, name: str, *, numbered: bool) 
     """Return True if a piece with the index of a call, or without one as that call, is not a part of it.
 
     Some endpoints give all calls one index, so another id begins another call; with a name, because others
-    give each piece of a call an id of its own. Where there are no ids, a name after arguments does.
+    give each piece of a call an id of its own. Where it has none, a name after arguments does, if
+    the call has no id or another name.
     """
     if id:
         return id != call.id and (not numbered or bool(call.id and name))
-    return bool(name and call.arguments and not call.id)
+    return bool(name and call.arguments and (not call.id or name != call.name))

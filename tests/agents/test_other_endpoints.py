@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hybridrt import tool
-from hybridrt.agents import Event, ModelError, Text, ToolCall, Usage
+from hybridrt.agents import Done, Event, ModelError, Text, ToolCall, Usage
 from tests.agents.server import Json, ModelServer, call, end, text
 
 ANSWER = [text("Because."), end()]
@@ -56,6 +56,15 @@ def thought(text: str) -> Json:
             {"reasoning_content": "\U0001f600"},
         ),
         ([{"reasoning_content": None}], {}),
+        ([{"reasoning_content": ""}], {"reasoning_content": ""}),
+        (
+            [
+                {"reasoning_details": [{**thought("a"), "index": 0}]},
+                {"reasoning_details": [{**thought("b"), "index": 0}]},
+                {"reasoning_details": [{"type": thought("")["type"], "index": 0, "signature": "c2ln"}]},
+            ],
+            {"reasoning_details": [{**thought("ab"), "index": 0, "signature": "c2ln"}]},
+        ),
     ],
 )
 async def test_what_the_model_thought_goes_back_with_its_tool_calls(pieces: list[Json], back: Json) -> None:
@@ -73,6 +82,13 @@ async def test_what_the_model_thought_before_an_answer_does_not_go_back() -> Non
     assert done.messages[-1] == {"role": "assistant", "content": "Because."}
 
 
+async def test_what_the_model_thought_after_its_tools_stays_in_the_conversation() -> None:
+    server = ModelServer(SEARCH, [piece(reasoning_content="Hm."), *ANSWER])
+    *_, done = await events_of(server)
+    assert isinstance(done, Done)
+    assert done.messages[-1] == {"role": "assistant", "content": "Because.", "reasoning_content": "Hm."}
+
+
 async def test_a_signature_beside_a_tool_call_goes_back_with_it() -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     first = call("search", '{"query":', id="a")
@@ -83,6 +99,13 @@ async def test_a_signature_beside_a_tool_call_goes_back_with_it() -> None:
     with_one, without = server.requests[1]["messages"][1]["tool_calls"]
     assert with_one["extra_content"] == signed
     assert "extra_content" not in without
+
+
+async def test_a_second_name_after_arguments_is_another_call_where_only_the_first_has_an_id() -> None:
+    other = call("other", "{}", id=None)
+    server = ModelServer([call("search", "{}", id="a"), other, end("tool_calls")], ANSWER)
+    events = await events_of(server)
+    assert [event.name for event in events if isinstance(event, ToolCall)] == ["search", "other"]
 
 
 @pytest.mark.parametrize(

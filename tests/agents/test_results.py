@@ -61,6 +61,37 @@ async def test_bytes_and_file_names_that_are_no_text_reach_the_model(value: Any,
     assert json.loads(result.text) == told
 
 
+async def test_bytes_beside_others_that_are_no_text_stay_readable() -> None:
+    result = await result_of_value([b"abc", b"\xff"])
+    assert json.loads(result.text) == ["abc", "_w=="]
+
+
+async def test_what_has_labels_or_times_is_a_text() -> None:
+    class Series:
+        dtype = "int64"
+
+        def tolist(self) -> list[int]:
+            return [1]
+
+        def to_dict(self) -> dict[str, int]:
+            return {"a": 1}
+
+        def __str__(self) -> str:
+            return "a 1"
+
+    class Times:
+        dtype = "datetime64[ns]"
+
+        def tolist(self) -> list[int]:
+            return [1]
+
+        def __str__(self) -> str:
+            return "1970-01-01"
+
+    result = await result_of_value([Series(), Times()])
+    assert json.loads(result.text) == ["a 1", "1970-01-01"]
+
+
 async def test_all_the_values_of_an_array_reach_the_model() -> None:
     result = await result_of_value({"scores": array.array("d", range(2000))})
     assert json.loads(result.text) == {"scores": [*range(2000)]}
