@@ -87,7 +87,7 @@ class SizeClass(Figures):
             calls=self.calls,
             measured=self.measured,
             cpu_ns=self.child_cpu_ns if away else self.cpu_ns,
-            wait_ns=profile.wait_mean_ns if waits else 0,
+            wait_ns=min(profile.wait_mean_ns, self.blocked_most_ns) if waits else 0,
             blocked_ns=self.blocked_ns,
             longest_ns=self.longest_ns,
             small=on_loop and self.key != UNSIZED,

@@ -75,7 +75,9 @@ class Background:
         if interval_ns > 0:
             self._bounds.append(native_ns / interval_ns)
         if len(self._bounds) >= _BOUNDS:
-            self._share += _WEIGHT * (min(self._bounds) - self._share)
+            # Where they work in bursts, what is known from steps without calls may lie between.
+            known = min(max(self._share, min(self._bounds)), max(self._bounds))
+            self._share += _WEIGHT * (known - self._share)
             self._bounds.clear()
 
     def beyond(self, native_ns: int, interval_ns: int) -> int:

@@ -150,6 +150,11 @@ class Figures:
         return min(self._blocked, default=0)
 
     @property
+    def blocked_most_ns(self) -> int:
+        """What one of the last calls has blocked at most, the wait for the GIL included."""
+        return max(self._blocked, default=0)
+
+    @property
     def longest_ns(self) -> int:
         """How long one of the last calls would have kept the loop, at most."""
         return max(self._cpu, default=0) + self.blocked_ns

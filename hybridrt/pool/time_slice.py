@@ -38,6 +38,8 @@ class ShortSlices:
 
     def __init__(self) -> None:
         self._before: dict[int, int] = {}
+        self._asked: set[int] = set()
+        """Threads that were asked for, those included that have a short slice anyway or can have none."""
 
     def keep(self, native_ids: set[int]) -> None:
         """Have these threads wake at once, and give all others back what they had.
@@ -46,13 +48,15 @@ class ShortSlices:
         """
         for native_id in self._before.keys() - native_ids:
             _set(native_id, self._before.pop(native_id))
-        for native_id in native_ids - self._before.keys():
+        new, self._asked = native_ids - self._asked, native_ids
+        for native_id in new:
             before = slice_of(native_id)
             if before is not None and before > LEAST_NS and _set(native_id, LEAST_NS):
                 self._before[native_id] = before
 
     def start_clean(self) -> None:
         """Forget all threads, in a forked child; its own has the slice of the one that forked."""
+        self._asked = set()
         if self._before:
             self._before.clear()
             take_usual(threading.get_native_id())

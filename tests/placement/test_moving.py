@@ -152,3 +152,13 @@ def test_calls_that_only_lack_a_core_in_isolates_stay_there(router: Router, size
     carry(router, size_class, 100, **BUSY)
     assert carry(router, size_class, 20_000, **BUSY, wait_ns=90 * MS) > 19_500
     assert size_class.choice.where == "isolate"
+
+
+@pytest.mark.parametrize(("blocked_ns", "where"), [(0, "inline"), (12 * MS, "thread")])
+def test_a_size_that_never_waits_runs_on_the_loop_beside_one_that_does(blocked_ns: int, where: str) -> None:
+    router = Router(len, forced=None, on_loop=True)
+    fast = router.size_class(SIZE)
+    for number in range(32):
+        fast.worked(10_000 + (blocked_ns if number % 4 else 0), 10_000)
+    router._judge(fast, SIZE, PORT, WAITS)
+    assert fast.choice.where == where
