@@ -83,7 +83,7 @@ class Evidence:
         calls: All calls so far, wherever they ran.
         measured: Those measured in a worker thread.
         cpu_ns: CPU time of one of them, in the middle of the last.
-        wait_ns: What one mostly waits for, if the function waits; no more than the last of this size have blocked.
+        wait_ns: What one mostly waits for, if the function waits; no more than the last of this size blocked.
         blocked_ns: What the last ones of this size have blocked at least.
         longest_ns: The longest that one would have kept the loop.
         small: Its input can be told in size, and none of its options forbids to run on the loop.
