@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
 
 from hybridrt.compat import leave_behind
@@ -58,8 +59,9 @@ def run(
         return result
     except KeyboardInterrupt:
         supervisor.hurry()
-        with ctrl_c_held_back():
-            _take_stop(runner.get_loop())
+        if supervisor.is_over():
+            with ctrl_c_held_back():
+                _take_stop(runner.get_loop())
         raise
     finally:
         runtime._interrupts.close()
@@ -72,10 +74,15 @@ def run(
 
 
 def _take_stop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run one turn of a loop: a stop that Ctrl-C has left behind would end what closes the loop."""
+    """Let a stop that Ctrl-C has left behind end something else than what closes the loop."""
+
+    async def turns() -> None:
+        for _ in range(3):
+            await asyncio.sleep(0)
+
     if not loop.is_running():
-        loop.call_soon(loop.stop)
-        loop.run_forever()
+        with suppress(RuntimeError):
+            loop.run_until_complete(turns())
 
 
 class _Supervisor(Generic[T]):
@@ -85,9 +92,15 @@ class _Supervisor(Generic[T]):
         self._main = main
         self._runtime = runtime
         self._task: asyncio.Task[T] | None = None
+        self._own: asyncio.Task[T] | None = None
+
+    def is_over(self) -> bool:
+        """Return True if `run` has ended, with which the loop is told to stop."""
+        return self._own is not None and self._own.done()
 
     async def run(self) -> T:
         """Return what `main` returns; cancelled, cancel `main` and see it end by the deadline."""
+        self._own = asyncio.current_task()
         async with self._runtime:
             task = self._task = asyncio.get_running_loop().create_task(self._main)
             try:

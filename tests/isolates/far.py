@@ -353,8 +353,8 @@ def use_numpy() -> tuple[int, float]:
     return os.getpid(), float(np.ones(3).sum())
 
 
-def say(text: str) -> None:
-    print(text, end="")
+def say(text: str, end: str = "\n") -> None:
+    print(text, end=end)
 
 
 def print_pid_and_spin() -> None:

@@ -273,7 +273,7 @@ def test_what_a_call_has_printed_is_not_lost_when_a_later_one_ends_the_worker() 
     printed = run(
         """
         async def main():
-            await run_isolated(far.say, "hello ")
+            await run_isolated(far.say, "hello", " ")
             try:
                 await run_isolated(far.end, 3)
             except hybridrt.WorkerLostError:

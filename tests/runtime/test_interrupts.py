@@ -189,6 +189,22 @@ def test_ctrl_c_strikes_a_later_run_than_that_in_which_the_runtime_was_opened(
         runner.run(runtime.aclose())
 
 
+def test_ctrl_c_in_the_last_turn_of_a_run_leaves_nothing_that_ends_its_close(loop: str) -> None:
+    async def main() -> None:
+        (supervisor,) = asyncio.all_tasks() - {asyncio.current_task()}
+        running = asyncio.get_running_loop()
+
+        def strike_at_the_end() -> None:
+            if supervisor.done():  # what stops the loop is to run in the next turn
+                raise KeyboardInterrupt
+            running.call_soon(strike_at_the_end)
+
+        running.call_soon(strike_at_the_end)
+
+    with pytest.raises(KeyboardInterrupt):
+        hybridrt.run(main(), loop=loop)  # type: ignore[arg-type]
+
+
 def test_a_handler_that_the_program_sets_stays(run: Run) -> None:
     pressed: list[int] = []
 
