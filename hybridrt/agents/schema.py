@@ -269,8 +269,8 @@ def _without_titles(schema: Any, *, names: bool = False) -> Any:
         for key, value in schema.items()
         if key != "title" or names
     }
-    kinds = None if names else plain.get("prefixItems")
-    if kinds:  # a tuple; OpenAI refuses an array without `items`
+    if not names and plain.get("type") == "array":  # OpenAI refuses one without `items`, as of a tuple
+        kinds = plain.get("prefixItems") or [{}]
         alike = all(kind == kinds[0] for kind in kinds)
         plain.setdefault("items", kinds[0] if alike else {"anyOf": kinds})
     return plain

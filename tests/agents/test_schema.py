@@ -262,6 +262,15 @@ async def test_tuples_say_what_their_items_are() -> None:
         await made.invoke('{"size": [1, 2, 3], "corner": [1, "a"]}')
 
 
+def test_an_empty_tuple_has_items_too() -> None:
+    async def draw(nothing: tuple[()], type: str = "array") -> str:
+        return f"{nothing} {type}"
+
+    nothing, kind = tool(draw).parameters["properties"].values()
+    assert nothing == {"type": "array", "items": {}, "minItems": 0, "maxItems": 0}
+    assert kind == {"type": "string", "default": "array"}
+
+
 def test_an_offloaded_function_is_described_like_the_function() -> None:
     assert tool(offload(everything)).definition() == tool(everything).definition()
 
