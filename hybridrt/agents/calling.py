@@ -116,7 +116,11 @@ def _as_json(value: Any) -> str:
     try:
         return to_json(value, fallback=_plain).decode()
     except PydanticSerializationError:  # of bytes that are no text, or of half a surrogate pair
+        pass
+    try:
         return json.dumps(value, ensure_ascii=False, default=_as_plain)
+    except TypeError:  # of keys such as dates
+        return json.dumps(_as_plain(value), ensure_ascii=False)
 
 
 def _as_plain(value: Any) -> Any:

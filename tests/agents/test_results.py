@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import json
 import sys
+from datetime import date
 from typing import Any
 
 import pytest
@@ -64,6 +65,19 @@ async def test_bytes_and_file_names_that_are_no_text_reach_the_model(value: Any,
 async def test_bytes_beside_others_that_are_no_text_stay_readable() -> None:
     result = await result_of_value([b"abc", b"\xff"])
     assert json.loads(result.text) == ["abc", "_w=="]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({date(2026, 1, 2): b"\xff"}, {"2026-01-02": "_w=="}),
+        ({date(2026, 1, 2): "a\udcffb"}, {"2026-01-02": "a?b"}),
+    ],
+)
+async def test_keys_may_be_dates_beside_what_is_no_text(value: Any, told: Any) -> None:
+    result = await result_of_value(value)
+    assert result.error is None
+    assert json.loads(result.text) == told
 
 
 async def test_what_has_labels_or_times_is_a_text() -> None:
