@@ -72,10 +72,11 @@ async def test_a_failure_ahead_of_a_consumer_that_leaves_is_not_logged(
     def inverse(number: int) -> float:
         return 1.0 / (2 - number)
 
-    async with Runtime() as runtime, pipe(range(10), stage(inverse, concurrency=1)) as results:
+    async with Runtime(), pipe(range(10), stage(inverse, concurrency=1)) as results:
         assert await anext(results) == 0.5
-        await eventually(lambda: nothing_runs(runtime))
-        await turns(50)
+        task = results._flow._task
+        assert task is not None
+        await eventually(task.done)
     assert caplog.records == []
 
 
