@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -15,7 +15,7 @@ from hybridrt.agents.measured import Measure
 from hybridrt.agents.requested import RequestedCall
 from hybridrt.agents.schema import ArgumentsError
 from hybridrt.agents.tools import Tool
-from hybridrt.loop.cancel_scopes import shielded
+from hybridrt.loop.cancel_scopes import wait_out
 
 __all__ = ["call_tools"]
 
@@ -49,20 +49,13 @@ def _result(call: RequestedCall, task: asyncio.Task[ToolResult]) -> ToolResult:
     return task.result()
 
 
-async def _end(tasks: Iterable[asyncio.Task[ToolResult]]) -> None:
+async def _end(tasks: Collection[asyncio.Task[ToolResult]]) -> None:
     """Cancel tasks and wait for them; being cancelled meanwhile is heard of when they have ended."""
-    rest = {task for task in tasks if not task.done()}
-    for task in rest:
-        task.cancel()
-    cancelled: asyncio.CancelledError | None = None
-    with shielded():
-        while rest:
-            try:
-                _, rest = await asyncio.wait(rest)
-            except asyncio.CancelledError as error:
-                cancelled, rest = error, {task for task in rest if not task.done()}
     for task in tasks:
-        if task.done() and not task.cancelled():
+        task.cancel()
+    cancelled = await wait_out(tasks)
+    for task in tasks:
+        if not task.cancelled():
             task.exception()  # it was looked at
     if cancelled is not None:
         raise cancelled

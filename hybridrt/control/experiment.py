@@ -196,9 +196,17 @@ def _each_did_its_share(state: DemandState, ratio: float) -> bool:
 
 def _learn_slower(patience: float, held: DemandState, state: DemandState) -> DemandState:
     """Calls take longer than they did when the knee was found: too few end to be exact, but it is none."""
-    service, here = state.service, state.workers
-    held = replace(held, alone=service, alone_at=here, least=service, least_at=here, exact=False, knee=0)
-    return replace(held, patience=patience, fewer_at=state.clock + patience)
+    return replace(
+        held,
+        alone=state.service,
+        alone_at=state.workers,
+        least=state.service,
+        least_at=state.workers,
+        exact=False,
+        knee=0,
+        patience=patience,
+        fewer_at=state.clock + patience,
+    )
 
 
 def _judge_fewer(

@@ -129,8 +129,13 @@ class ThroughputPolicy:
                 return replace(_settle(state), reason=Reason.AT_MIN)
             return self._more(bounds, state, state.workers)
         began_with = state.began_with if state.phase is Phase.FEWER else state.workers
-        fewer = replace(state, workers=state.workers - 1, phase=Phase.FEWER, reason=Reason.EXPLORING)
-        return replace(fewer, began_with=began_with)
+        return replace(
+            state,
+            workers=state.workers - 1,
+            phase=Phase.FEWER,
+            reason=Reason.EXPLORING,
+            began_with=began_with,
+        )
 
     def _come_back(self, bounds: Limits, state: ThroughputState, rate: float) -> ThroughputState:
         """Go back to as many as did the old rate, if each does as much as now, and try one more."""

@@ -57,7 +57,7 @@ def function_statistics(pool: Pool, key: object) -> FunctionStatistics | None:
     What is kept by the name, batches and delay shares, is not in it.
     """
     profile, shown = pool.placed.get(key, (None, ()))
-    profile = next((one for one in pool.profiles.all() if one.key == key), profile)
+    profile = pool.profiles.known(key) or profile
     if profile is None:
         return None
     with without_convoy(pool.budget.lock):

@@ -34,10 +34,8 @@ __all__ = [
 ]
 
 _SHOWN_MAX = 8
-"""Routers of one function that are in the statistics at most, those shown last: each set of options has its
-own, and so has a function that is decorated anew for each request. Not tuned."""
-
-
+"""Routers of one function that are in the statistics at most, the first and those shown last: each set of
+options has its own, and so has a function that is decorated anew for each request. Not tuned."""
 _PLACED_MAX = 512
 """Functions that are in the statistics by their routers at most, as many as have profiles."""
 

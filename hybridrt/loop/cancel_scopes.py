@@ -10,14 +10,14 @@ Nothing is imported: without anyio's backend there are no scopes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from sys import modules
 from typing import Any
 
 from hybridrt.loop.call import LoopCall
 
-__all__ = ["BACKEND", "new_scope", "shielded", "wait_or_shield", "within_scope"]
+__all__ = ["BACKEND", "new_scope", "shielded", "wait_or_shield", "wait_out", "within_scope"]
 
 BACKEND = "anyio._backends._asyncio"
 
@@ -45,7 +45,19 @@ def shielded() -> AbstractContextManager[Any]:
     return scope  # type: ignore[no-any-return]
 
 
-async def wait_or_shield(scope: Any, tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def wait_out(tasks: Collection[asyncio.Task[Any]]) -> asyncio.CancelledError | None:
+    """Wait until all tasks have ended, even if that is cancelled; return what has cancelled it last."""
+    cancelled = None
+    with shielded():
+        while rest := [task for task in tasks if not task.done()]:
+            try:
+                await asyncio.wait(rest)
+            except asyncio.CancelledError as error:
+                cancelled = error
+    return cancelled
+
+
+async def wait_or_shield(scope: Any, tasks: Collection[asyncio.Task[Any]]) -> None:
     """Wait for tasks in a scope, which is shielded once that is cancelled: the tasks may take their time."""
     try:
         await asyncio.wait(tasks)

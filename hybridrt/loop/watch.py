@@ -127,12 +127,9 @@ class LoopWatch:
         return True
 
     def _overdue(self, now: float) -> float:
-        if not self._loop.is_running() or (self._is_here() and this_run() is not self._run):
+        if not self._loop.is_running() or (self.runs_here() and this_run() is not self._run):
             return 0.0  # the loop stood still because it did not run
         return self._heartbeat.overdue(now)
-
-    def _is_here(self) -> bool:
-        return threading.get_native_id() == self.native_id
 
     def _quicken(self) -> None:
         self._heartbeat.quicken()

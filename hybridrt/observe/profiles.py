@@ -82,6 +82,10 @@ class Profiles:
                 profile.owner = self
         return profile
 
+    def known(self, key: Any) -> Profile | None:
+        """Return the profile kept under `key`, if there is one; from any thread, without the lock."""
+        return self._by_key.get(key)
+
     def all(self) -> list[Profile]:
         """Return all profiles; from any thread, without the lock."""
         return list(self._by_key.values())

@@ -54,7 +54,7 @@ class WaitSite:
         after_ns: CPU time of what follows a return, until the next wait or the end of the call: about the
             longest of late.
         doubtful: Native threads computed when it was learned, and the call may wait for them.
-        enabled_again: See `may_be_disabled`.
+        enabled_again: Its events were switched on a second time.
     """
 
     __slots__ = (

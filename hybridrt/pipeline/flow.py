@@ -9,7 +9,7 @@ from typing import Any
 
 from hybridrt.errors import HybridrtError
 from hybridrt.loop.binding import current_binding
-from hybridrt.loop.cancel_scopes import shielded
+from hybridrt.loop.cancel_scopes import wait_out
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
 from hybridrt.pipeline.failures import failure
 from hybridrt.pipeline.joint import Joint
@@ -113,17 +113,12 @@ class Flow:
 
     async def end(self) -> None:
         """Cancel what is under way, and wait for it, even if that is cancelled."""
-        task, cancelled = self._task, None
+        task = self._task
         assert task is not None
         self._stop()
         under_way = not task.done()
         task.cancel()
-        with shielded():
-            while not task.done():
-                try:
-                    await asyncio.wait([task])
-                except asyncio.CancelledError as error:
-                    cancelled = error
+        cancelled = await wait_out([task])
         if not task.cancelled():
             failed = task.exception()
             # Of a call that is late, by a deadline for one, or refused its consumer hears otherwise.

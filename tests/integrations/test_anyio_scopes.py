@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -14,7 +15,7 @@ import pytest
 
 import hybridrt
 from hybridrt import Runtime, offload
-from tests.loop.support import Gate, eventually, hold, queued, sole_worker, turns
+from tests.loop.support import Gate, eventually, hold, is_cancelled_once, queued, sole_worker, turns
 
 Begin = Callable[[Runtime, Gate], Awaitable[Any]]
 
@@ -54,26 +55,24 @@ async def within(scope: anyio.CancelScope, work: Awaitable[Any]) -> Any:
         return await work
 
 
-async def test_a_scope_cancels_a_task_once_that_waits_for_a_running_call(begin: Begin) -> None:
+@asynccontextmanager
+async def begun(begin: Begin) -> AsyncIterator[tuple[anyio.CancelScope, asyncio.Task[Any], Gate]]:
+    """Give a scope, the task in it, and the gate at which its call has arrived."""
     scope = anyio.CancelScope()
     async with Runtime() as runtime, Gate() as gate:
         task = asyncio.ensure_future(within(scope, begin(runtime, gate)))
         await gate.entered()
-        scope.cancel()
-        await turns(50)
-        assert not task.done()
-        assert task.cancelling() <= 3  # and not once in each turn
-        gate.release()
-        await task
-    assert scope.cancelled_caught
+        yield scope, task, gate
+
+
+async def test_a_scope_cancels_a_task_once_that_waits_for_a_running_call(begin: Begin) -> None:
+    async with begun(begin) as (scope, task, gate):
+        await is_cancelled_once(scope, task, gate)
     assert task.cancelling() == 0
 
 
 async def test_a_cancel_of_asyncio_ends_it_as_such_within_a_scope_too(begin: Begin) -> None:
-    scope = anyio.CancelScope()
-    async with Runtime() as runtime, Gate() as gate:
-        task = asyncio.ensure_future(within(scope, begin(runtime, gate)))
-        await gate.entered()
+    async with begun(begin) as (scope, task, gate):
         task.cancel("of asyncio")
         await turns()
         assert not task.done()
@@ -84,10 +83,7 @@ async def test_a_cancel_of_asyncio_ends_it_as_such_within_a_scope_too(begin: Beg
 
 
 async def test_a_cancel_of_asyncio_is_heard_after_that_of_a_scope(begin: Begin) -> None:
-    scope = anyio.CancelScope()
-    async with Runtime() as runtime, Gate() as gate:
-        task = asyncio.ensure_future(within(scope, begin(runtime, gate)))
-        await gate.entered()
+    async with begun(begin) as (scope, task, gate):
         scope.cancel()
         await turns()
         task.cancel("of asyncio")

@@ -88,6 +88,17 @@ async def turns(count: int = 10) -> None:
         await asyncio.sleep(0)
 
 
+async def is_cancelled_once(scope: Any, task: asyncio.Task[Any], gate: Gate) -> None:
+    """Cancel a scope of anyio whose task waits for a call at the gate: it does so once, not in each turn."""
+    scope.cancel()
+    await turns(50)
+    assert not task.done()
+    assert task.cancelling() <= 3
+    gate.release()
+    await task
+    assert scope.cancelled_caught
+
+
 async def cancel_inside(task: asyncio.Task[Any], gate: Gate) -> None:
     """Cancel a task whose call waits at the gate, let that go, and see the task end as cancelled."""
     await gate.entered()

@@ -87,6 +87,26 @@ def test_the_time_between_two_runs_of_a_loop_is_no_delay(
         runner.run(end(runner.run(begin())))
 
 
+@pytest.mark.parametrize("make", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_in_the_first_turn_of_a_run_the_beat_that_was_due_before_is_no_stall(
+    make: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def begin() -> Runtime:
+        return install()
+
+    async def end(runtime: Runtime) -> None:
+        assert runtime._watch is not None
+        delay = runtime._watch.summary()
+        assert delay is None or delay.max < 1e3
+        await runtime.aclose()
+
+    with asyncio.Runner(loop_factory=make) as runner:
+        runtime = runner.run(begin())
+        assert runtime._watch is not None
+        runtime._watch._heartbeat._due -= 1e6
+        runner.run(end(runtime))
+
+
 async def test_a_call_that_computes_after_a_rest_quickens_the_heart() -> None:
     async with Runtime() as runtime:
         assert runtime._watch is not None

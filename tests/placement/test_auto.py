@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -18,13 +18,7 @@ from hybridrt.pool.rebalance import no_isolate_free
 from hybridrt.testing import ManualClock
 
 from .isolates import Isolates, show_holding, show_releasing
-from .support import MS, US, Work, learn, placement, pure, stop_time
-
-
-@pytest.fixture
-async def clock() -> AsyncIterator[ManualClock]:
-    async with Runtime(govern_anyio=False):
-        yield stop_time()
+from .support import MS, US, Work, learn, placement, pure
 
 
 @pytest.fixture
@@ -33,13 +27,6 @@ def isolates(monkeypatch: pytest.MonkeyPatch) -> Isolates:
     monkeypatch.setattr("hybridrt.loop.isolated_call.isolated_call", isolates)
     monkeypatch.setattr("hybridrt.loop.isolated_call.warm_up", isolates.warm_up)
     return isolates
-
-
-@pytest.fixture
-async def holding(clock: ManualClock) -> Work:
-    work = Work(clock, cpu=16 * MS)
-    show_holding(work)
-    return work
 
 
 def standing(offloaded: object) -> SizePlacement:

@@ -414,17 +414,21 @@ def test_without_a_loop_the_executor_that_has_seen_most_calls_is_asked() -> None
     assert explain(double).calls == 3
 
 
-def test_calls_on_the_loop_are_explained_after_its_runtime_has_closed() -> None:
-    @offload(where="inline")
-    def double(number: int) -> int:
-        return 2 * number
-
+def call_once_in_a_runtime(double: Any) -> None:
     async def main() -> None:
         async with Runtime():
             assert await double(4) == 8
 
     asyncio.run(main())
     gc.collect()
+
+
+def test_calls_on_the_loop_are_explained_after_its_runtime_has_closed() -> None:
+    @offload(where="inline")
+    def double(number: int) -> int:
+        return 2 * number
+
+    call_once_in_a_runtime(double)
     told = explain(double)
     assert (told.calls, told.where) == (1, "inline")
     assert told.advice == "`where`, or HYBRIDRT_WHERE in the environment, says so."
@@ -435,12 +439,7 @@ def test_calls_that_no_runtime_knows_any_more_are_not_denied() -> None:
     def double(number: int) -> int:
         return 2 * number
 
-    async def main() -> None:
-        async with Runtime():
-            assert await double(4) == 8
-
-    asyncio.run(main())
-    gc.collect()
+    call_once_in_a_runtime(double)
     assert explain(double).advice == "No runtime or executor that is still there has seen a call of it."
 
 

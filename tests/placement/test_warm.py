@@ -12,7 +12,7 @@ from hybridrt.control.placement import ENOUGH, TRIALS
 from hybridrt.placements import PlacementReason, SizePlacement
 from hybridrt.testing import ManualClock
 
-from .isolates import Isolates, show_holding
+from .isolates import Isolates
 from .support import MS, US, Work, placement, pure, stop_time
 
 
@@ -59,22 +59,18 @@ async def test_a_short_pure_function_is_called_until_it_runs_on_the_loop(
 
 
 async def test_a_function_that_holds_the_gil_is_tried_in_isolates_and_runs_once_in_each(
-    runtime: Runtime, clock: ManualClock, isolates: Isolates
+    runtime: Runtime, holding: Work, isolates: Isolates
 ) -> None:
-    work = Work(clock, cpu=16 * MS)
-    show_holding(work)
-    fn = pure(work)
+    fn = pure(holding)
     await runtime.warm(fn, "abc")
     assert (size(fn).where, size(fn).reason) == ("isolate", PlacementReason.HOLDS_GIL)
     assert isolates.calls >= TRIALS + 2
 
 
 async def test_no_more_calls_run_at_once_than_the_function_allows(
-    runtime: Runtime, clock: ManualClock, isolates: Isolates
+    runtime: Runtime, holding: Work, isolates: Isolates
 ) -> None:
-    work = Work(clock, cpu=16 * MS)
-    show_holding(work)
-    fn = pure(work, limit=1)
+    fn = pure(holding, limit=1)
     await runtime.warm(fn, "abc")
     assert size(fn).where == "isolate"
 
@@ -88,11 +84,9 @@ async def test_a_short_batched_function_is_called_until_it_runs_on_the_loop(
 
 
 async def test_a_batched_function_that_holds_the_gil_is_called_with_one_item_at_a_time(
-    runtime: Runtime, clock: ManualClock, isolates: Isolates
+    runtime: Runtime, holding: Work, isolates: Isolates
 ) -> None:
-    work = Work(clock, cpu=16 * MS)
-    show_holding(work)
-    fn = pure(work, batch=8)
+    fn = pure(holding, batch=8)
     await runtime.warm(fn, "abc")
     assert [(each.where, each.size_max) for each in placement(fn).sizes] == [("isolate", 1)]
     assert isolates.calls == TRIALS + 2

@@ -17,6 +17,7 @@ from hybridrt.measure import host
 from hybridrt.measure.host import Memory
 from hybridrt.observe.functions import SETTLED, SLEEPS_NS
 from hybridrt.pool.permits import LONG
+from hybridrt.pool.state import Call
 from hybridrt.pool.worker import WorkerThread
 from hybridrt.values import Kind
 
@@ -94,13 +95,19 @@ def test_the_cpu_of_the_lanes_calls_that_still_run_counts_and_no_other_clock_is_
     assert window.cpu == 0.0
 
 
-def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_they_compute() -> None:
-    stage = Stage(options={"policy": _Room()})
+def computing_sleeper(stage: Stage) -> Call:
+    """Begin a call that computes, of a function that is known to sleep."""
     fn = stage.learn(Kind.WAITING)
     profile = stage.pool.profiles.of(fn)
     profile.settled, profile.cpu_mean_ns = SETTLED, SLEEPS_NS - 1
     call = stage.push(fn)
     stage.compute(call)
+    return call
+
+
+def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_they_compute() -> None:
+    stage = Stage(options={"policy": _Room()})
+    call = computing_sleeper(stage)
     stage.clock.advance(0.5)
     assert look(stage)[0].lane_cpu == 0.0
     stage.worker_of(call).permit = LONG
@@ -109,11 +116,7 @@ def test_the_clocks_of_calls_that_are_known_to_sleep_are_read_from_the_moment_th
 
 def test_cpu_time_that_comes_to_light_at_once_is_no_more_than_the_cores_can_give() -> None:
     stage = Stage(cores=2, options={"policy": _Room()})
-    fn = stage.learn(Kind.WAITING)
-    profile = stage.pool.profiles.of(fn)
-    profile.settled, profile.cpu_mean_ns = SETTLED, SLEEPS_NS - 1
-    call = stage.push(fn)
-    stage.compute(call)
+    call = computing_sleeper(stage)
     stage.clock.advance(60.0)
     _, before = look(stage, 60.0)
     stage.clock.advance(0.05)
