@@ -74,7 +74,7 @@ def run(
 
 
 def _take_stop(loop: asyncio.AbstractEventLoop) -> None:
-    """Let a stop that Ctrl-C has left behind end something else than what closes the loop."""
+    """Run some turns of a loop: a stop that Ctrl-C has left behind ends them, and not the close after them."""
 
     async def turns() -> None:
         for _ in range(3):
