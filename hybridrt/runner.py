@@ -74,7 +74,7 @@ def run(
 
 
 def _take_stop(loop: asyncio.AbstractEventLoop) -> None:
-    """Run some turns of a loop: a stop that Ctrl-C has left behind ends them, and not the close after them."""
+    """Run some turns of a loop: a stop that Ctrl-C has left behind ends them, and not the close."""
 
     async def turns() -> None:
         for _ in range(3):
