@@ -49,7 +49,8 @@ too little, because a trial tells."""
 AGAIN, AGAIN_MAX = 256, 1 << 14
 """Calls after which the other place is tried again, at first; each time in vain doubles them."""
 AGAIN_FELT = 1024
-"""The same where that place is a thread, and the call was moved away because the loop feels it there."""
+"""The same where that place is a thread, and the call was moved away because the loop feels it there: its
+function was seen with the GIL."""
 OFTEN = 8
 """The first calls of a size are all judged, then one in so many."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL)
@@ -155,7 +156,7 @@ def decide(before: Choice, evidence: Evidence, machine: Machine) -> Choice:
     if reason in _PASSING:
         return replace(before, where=where, reason=reason, prices=prices)
     if where != before.where or before.reason in _PASSING:
-        patience = AGAIN_FELT if where == "isolate" else AGAIN
+        patience = AGAIN_FELT if where == "isolate" and evidence.classed else AGAIN
         again_at = evidence.calls + patience
         return Choice(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
     if evidence.calls <= before.again_at:

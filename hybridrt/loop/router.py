@@ -288,7 +288,7 @@ class Router:
             crowd=self.first.held > 0,
         )
         size_class.choice = decide(size_class.choice, evidence, machine)
-        size_class.doubt()
+        size_class.doubt(classed=evidence.classed)
         if machine.gil and not self.warmed and wants_isolate(size_class.choice, evidence):
             self.wants_isolates = True
         self._admit()

@@ -27,6 +27,9 @@ _COLD = 3
 """Calls in a row for which an isolate was started, and that tell nothing yet. Not measured."""
 _DOUBTS = 32
 """Calls in threads that show whether a function waits: two windows of its profile."""
+_UNSEEN_NS = 50_000_000
+"""CPU time of calls in threads, 32 at most, that show what a function does with the GIL. Long calls show it
+sooner. Not measured."""
 _PASSING = (PlacementReason.LEARNING, PlacementReason.TRIAL, PlacementReason.FORCED)
 """Reasons of choices that are not kept from one run to the next."""
 
@@ -57,7 +60,7 @@ class SizeClass(Figures):
         cold_in_a_row: Those for which one was started since the last that found one.
         later: What tells of one that may run on the loop, but not in this turn.
         choice: Where they run, and why.
-        doubts: Calls that go to a thread to show whether they wait.
+        doubts: Calls that go to a thread to show what they do there.
         doubted_at: `choice.again_at` when that was doubted last.
         judged_at: Calls measured or carried when that was decided last.
         retried_at: `choice.again_at` of the last time when the other place was tried again.
@@ -122,11 +125,23 @@ class SizeClass(Figures):
         self.cold_in_a_row = self.cold_in_a_row if is_away else 0
         return True
 
-    def doubt(self) -> None:
-        """Send some calls to threads if they seem to wait in isolates: they may only lack a core there."""
-        again_at = self.choice.again_at
-        if self.choice.where == "isolate" and self.may_wait_there and self.doubted_at != again_at:
-            self.doubts, self.doubted_at = _DOUBTS, again_at
+    def doubt(self, *, classed: bool) -> None:
+        """Send some calls to threads if what they do in isolates may be a mistake.
+
+        They seem to wait there, but may only lack a core; or the function was never seen with the GIL, which
+        it may leave to others.
+
+        Args:
+            classed: What the function does with the GIL has been seen.
+        """
+        choice = self.choice
+        if choice.where != "isolate" or self.doubted_at == choice.again_at:
+            return
+        if self.may_wait_there:
+            self.doubts, self.doubted_at = _DOUBTS, choice.again_at
+        elif choice.reason is PlacementReason.SHARES_GIL and not classed:
+            calls = int(_UNSEEN_NS / max(1.0, self.child_cpu_ns))
+            self.doubts, self.doubted_at = min(_DOUBTS, calls), choice.again_at
 
     def know_room(self) -> None:
         """Tell from now on what room a call needs by the last ones in a worker."""

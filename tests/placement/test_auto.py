@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from hybridrt import NotPortableError, Runtime, WorkerLostError, offload
-from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS
+from hybridrt.control.placement import AGAIN, AGAIN_FELT, TRIALS, UNCLASSED
 from hybridrt.errors import IsolateStartError
 from hybridrt.placements import PlacementReason, SizePlacement
 from hybridrt.pool.rebalance import no_isolate_free
@@ -115,6 +115,22 @@ async def test_now_and_then_one_call_in_an_isolate_is_made_in_a_thread(
     await learn(fn, "abc", calls=2 * AGAIN_FELT)
     assert standing(fn).where == "isolate"
     assert len(holding.threads) == 2
+
+
+async def test_a_function_never_seen_with_the_gil_is_given_time_to_show_what_it_does(
+    clock: ManualClock, isolates: Isolates
+) -> None:
+    work = Work(clock, cpu=2 * MS)
+    isolates.cpu = 2 * MS
+    fn = pure(work)
+    await learn(fn, "abc", calls=UNCLASSED + TRIALS + 3)
+    assert standing(fn).reason is PlacementReason.SHARES_GIL
+    before = len(work.threads)
+    await learn(fn, "abc", calls=AGAIN)
+    assert 8 < len(work.threads) - before <= 32
+    show_releasing(work)
+    await learn(fn, "abc", calls=16)
+    assert (standing(fn).where, standing(fn).reason) == ("thread", PlacementReason.RELEASES_GIL)
 
 
 async def test_now_and_then_carrying_is_tried_again(holding: Work, isolates: Isolates) -> None:

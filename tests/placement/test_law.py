@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hybridrt.control.placement import (
+    AGAIN,
     AGAIN_FELT,
     AGAIN_MAX,
     ENOUGH,
@@ -193,6 +194,12 @@ def test_the_other_place_is_tried_again_at_growing_distances() -> None:
         distances.append(later.again_at - calls)
         choice = later
     assert distances == [min(AGAIN_FELT * 2**n, AGAIN_MAX) for n in range(1, 9)]
+
+
+def test_a_thread_is_tried_again_sooner_where_the_function_was_never_seen_with_the_gil() -> None:
+    unseen = carried(16 * MS, 1 * MS, classed=False)
+    away = decide(Choice(), unseen, TWO_CORES)
+    assert (away.where, away.again_at - unseen.calls) == ("isolate", AGAIN)
 
 
 def test_a_function_is_tried_elsewhere_sooner_while_other_calls_wait_for_the_verdict() -> None:
