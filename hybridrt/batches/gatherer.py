@@ -14,7 +14,7 @@ from typing import Any
 
 from hybridrt.batches.figures import BatchFigures
 from hybridrt.deadline import current_scope
-from hybridrt.errors import OffloadTimeoutError
+from hybridrt.errors import OffloadTimeoutError, note
 
 __all__ = ["Gatherer", "Item", "check_results"]
 
@@ -232,7 +232,7 @@ def check_results(name: str, count: int, results: Any) -> None:
 
 def _fail(name: str, items: list[Item], error: BaseException) -> None:
     if len(items) > 1:
-        error.add_note(f"raised by a batch of {len(items)} calls of {name}, which all fail")
+        note(error, f"raised by a batch of {len(items)} calls of {name}, which all fail")
     for item in items:
         if not item.done():
             item.set_exception(error)

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import nullcontext
 from typing import Any
 
+from hybridrt.errors import note
 from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
 
 __all__ = ["bounded_map"]
@@ -55,7 +56,7 @@ async def bounded_map(
         except Exception as error:
             if failure is None:
                 raise
-            failure.add_note(f"Closing the source of the map raised {error!r}, too.")
+            note(failure, f"Closing the source of the map raised {error!r}, too.")
     if failure is not None:
         try:
             raise failure

@@ -11,6 +11,7 @@ from typing import Any
 
 from anyio import create_memory_object_stream
 
+from hybridrt.errors import note
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
@@ -107,7 +108,7 @@ class StageCourse:
         error = failure(error, "function", self._pipe)
         self.failed += 1
         if not self.skips:
-            error.add_note(f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
+            note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
             raise error
         self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from hybridrt.batches.figures import gain
 from hybridrt.testing import InlineRuntime
 
 from ..isolates import far
-from ..loop.support import Gate, Timers, eventually, hold, queued, sole_worker, turns
+from ..loop.support import DEADLINE, Gate, Timers, eventually, hold, queued, sole_worker, turns
 from .support import POINTS, nothing_runs
 
 CALLER = ContextVar("CALLER", default=0)
@@ -221,6 +222,20 @@ async def test_an_error_fails_its_batch_and_no_other(fn: Any, kind: type[Excepti
                 raise error
         assert "raised by a batch of 3 calls" in errors[0].__notes__[0]
         assert figures_of(runtime).failed == 1
+
+
+async def test_an_error_that_takes_no_note_fails_its_batch_too() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        text: str
+
+    def fails(numbers: list[int]) -> list[int]:
+        raise FrozenError("not these")
+
+    async with Runtime(), asyncio.timeout(DEADLINE):
+        batched = offload(fails, batch=3)
+        errors = await asyncio.gather(batched(1), batched(2), return_exceptions=True)
+        assert [type(error) for error in errors] == [FrozenError, FrozenError]
 
 
 async def test_an_array_is_as_good_as_a_list() -> None:

@@ -7,6 +7,7 @@ import gc
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet
 
@@ -257,6 +258,19 @@ async def test_an_error_group_of_a_stage_is_raised_as_it_is(kind: str, ordered: 
             await listed(pipe([7], as_kind(kind, fails), ordered=ordered))
     assert caught.value is group
     assert [note.endswith("item 0: 7") for note in group.__notes__] == [True]
+
+
+async def test_an_error_that_takes_no_note_is_raised_as_it_is() -> None:
+    @dataclass(frozen=True)
+    class FrozenError(Exception):
+        number: int
+
+    def fails(number: int) -> int:
+        raise FrozenError(number)
+
+    async with Runtime():
+        with pytest.raises(FrozenError):
+            await listed(pipe([7], fails))
 
 
 async def test_what_cannot_be_awaited_is_not_counted_away() -> None:
