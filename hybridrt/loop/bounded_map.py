@@ -32,13 +32,13 @@ async def bounded_map(
     async def work() -> None:
         # A function that never suspends would not notice that it is cancelled: ask before each item.
         nonlocal failed
-        while not failed and (taken := await take()) is not None:
-            index, item = taken
-            try:
+        try:
+            while not failed and (taken := await take()) is not None:
+                index, item = taken
                 results[index] = await apply(item)
-            except BaseException:
-                failed = True
-                raise
+        except BaseException:
+            failed = True
+            raise
 
     try:
         with scope or nullcontext():
@@ -62,8 +62,8 @@ async def bounded_map(
             raise failure
         finally:
             del failure, tasks
-    if failed:  # by a CancelledError of `apply`, which a group takes for an end in good order
-        raise asyncio.CancelledError("a function of the map was cancelled")
+    if failed:  # by a CancelledError of user code, which a group takes for an end in good order
+        raise asyncio.CancelledError("a function of the map, or its source, was cancelled")
     return [results[index] for index in range(len(results))]
 
 

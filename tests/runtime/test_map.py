@@ -321,6 +321,18 @@ async def test_a_function_that_is_cancelled_does_not_lose_its_item_silently() ->
             await runtime.map(cancelled_at_three, range(6), limit=2)
 
 
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_a_source_that_is_cancelled_does_not_pass_for_its_end(limit: int) -> None:
+    async def cancelled_after_two() -> AsyncIterator[int]:
+        yield 0
+        yield 1
+        raise asyncio.CancelledError
+
+    async with Runtime() as runtime:
+        with pytest.raises(asyncio.CancelledError):
+            await runtime.map(double, cancelled_after_two(), limit=limit)
+
+
 async def test_cancelling_the_map_cancels_what_is_in_work() -> None:
     async with sole_worker() as runtime, Gate() as gate:
         holding = await hold(runtime, gate)
