@@ -8,7 +8,7 @@ busier the callers are, the larger the batches get, without a time to be tuned.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from typing import Any
 
@@ -16,7 +16,7 @@ from hybridrt.batches.figures import BatchFigures
 from hybridrt.deadline import current_scope
 from hybridrt.errors import OffloadTimeoutError, note
 
-__all__ = ["Gatherer", "Item", "check_results"]
+__all__ = ["Gatherer", "Item", "list_results"]
 
 Run = Callable[[list[Any]], Awaitable[Any]]
 """Runs a batch off the loop."""
@@ -210,24 +210,26 @@ def _settle(name: str, items: list[Item], results: Any) -> None:
         TypeError: The function has returned no list.
         ValueError: It has returned a list of another length.
     """
-    check_results(name, len(items), results)
-    for item, result in zip(items, results, strict=True):
+    for item, result in zip(items, list_results(name, len(items), results), strict=True):
         if not item.done():
             item.set_result(result)
 
 
-def check_results(name: str, count: int, results: Any) -> None:
-    """Refuse what is not one result for each item.
+def list_results(name: str, count: int, results: Any) -> list[Any]:
+    """Return a list of what a batch has returned.
 
     Raises:
         TypeError: It has no length, or no order.
-        ValueError: It has another length.
+        ValueError: It has another length, or gives another number of results.
     """
     text = f"{name} got a list of {count} items and must return as many results, in their order, got"
-    if not hasattr(results, "__len__") or not hasattr(results, "__getitem__") or isinstance(results, dict):
+    if not hasattr(results, "__len__") or not hasattr(results, "__getitem__") or isinstance(results, Mapping):
         raise TypeError(f"{text} {type(results).__qualname__}")
-    if len(results) != count:
-        raise ValueError(f"{text} {len(results)}; every item of the batch fails")
+    # A table may have as many rows as there are items, and yet give its columns.
+    listed: list[Any] = list(results) if len(results) == count else results
+    if len(listed) != count:
+        raise ValueError(f"{text} {len(listed)}; every item of the batch fails")
+    return listed
 
 
 def _fail(name: str, items: list[Item], error: BaseException) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from hybridrt.batches.figures import BatchFigures
-from hybridrt.batches.gatherer import Gatherer, check_results
+from hybridrt.batches.gatherer import Gatherer, list_results
 from hybridrt.callables import Binding
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.loop.binding import LoopBinding, current_binding
@@ -75,9 +75,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         """Call the function here and now, with a list of this item, and return the one result."""
         self._check_class()
         fn: Callable[..., Any] = self._fn
-        results = fn(*self._head, [item])
-        check_results(self._name, 1, results)
-        return results[0]  # type: ignore[no-any-return]
+        return list_results(self._name, 1, fn(*self._head, [item]))[0]  # type: ignore[no-any-return]
 
     async def run_on(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a call through a given loop's binding."""
@@ -88,12 +86,11 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
             )
         return await self._join(loop_binding, args[0])
 
-    async def run_batch(self, loop_binding: LoopBinding, items: list[T]) -> Sequence[R]:
+    async def run_batch(self, loop_binding: LoopBinding, items: list[T]) -> list[R]:
         """Run one batch of these items, whatever else is called."""
         # A copy: the function may consume what it gets.
         results = await self._whole.run_on(loop_binding, (*self._head, list(items)), {})
-        check_results(self._name, len(items), results)
-        return results  # type: ignore[no-any-return]
+        return list_results(self._name, len(items), results)
 
     async def _join(self, loop_binding: LoopBinding, value: T) -> R:
         loop, scope = loop_binding.loop, current_scope.get() if scopes.ever_used else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections import UserDict
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -204,11 +205,34 @@ def a_set(numbers: list[int]) -> Any:
     return set(numbers)
 
 
+def a_mapping(numbers: list[int]) -> Any:
+    return UserDict.fromkeys(numbers)
+
+
+class Table:
+    """Has rows, gives its columns, as a data frame does."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("name", "age"))
+
+    def __getitem__(self, column: str) -> list[int]:
+        raise KeyError(column)
+
+
+def a_table(numbers: list[int]) -> Any:
+    return Table()
+
+
 @pytest.mark.parametrize(
     ("fn", "kind", "told"),
     [
         (shorter, ValueError, r"shorter got a list of 3 items and must return as many results, .* got 2"),
         (a_set, TypeError, r"a_set got a list of 3 items .* got set"),
+        (a_mapping, TypeError, r"a_mapping got a list of 3 items .* got UserDict"),
+        (a_table, ValueError, r"a_table got a list of 3 items .* got 2"),
         (fails, LookupError, "not these"),
     ],
 )
