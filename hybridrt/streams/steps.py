@@ -109,8 +109,8 @@ class Steps:
             self._submit(producer.run, self._start)
 
     def expire_item(self) -> None:
-        """The consumer has waited for as long as it wants."""
-        if self._call is not None and self._timeout is not None:
+        """The consumer has waited for as long as it wants, unless an item came while the loop was busy."""
+        if self._call is not None and self._timeout is not None and not self.producer.items:
             self._call.expire(self._timeout)
 
     async def aclose(self) -> None:

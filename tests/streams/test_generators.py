@@ -19,9 +19,10 @@ import pytest
 import hybridrt
 from hybridrt import OffloadedGenerator, OffloadTimeoutError, Runtime, check_cancelled, offload
 from hybridrt.deadline import current_scope
+from hybridrt.streams import producer
 from hybridrt.testing import InlineRuntime
 
-from ..loop.support import Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
+from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
 from .support import cancel_at_random_points, listed, nothing_runs
 
 
@@ -408,6 +409,28 @@ async def test_an_item_that_is_late_ends_the_stream(timers: Timers) -> None:
         gate.release()
         await eventually(ended.is_set)
         await eventually(lambda: nothing_runs(runtime))
+
+
+async def test_an_item_that_came_in_time_is_not_late_because_the_loop_was_busy(
+    timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer, "SLICE_NS", 3_600_000_000_000)
+    beyond = threading.Event()
+    async with Runtime(), Gate() as first, Gate() as second:
+
+        @offload(timeout=5.0)
+        def numbers() -> Iterator[int]:
+            yield first(1)
+            beyond.set()
+            yield second(2)
+
+        task = asyncio.ensure_future(listed(numbers()))
+        await first.entered()
+        first.release()
+        assert beyond.wait(DEADLINE)  # the loop stands still
+        timers.fire()
+        second.release()
+        assert await task == [1, 2]
 
 
 async def test_the_timeout_is_for_each_item() -> None:
