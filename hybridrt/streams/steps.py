@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
+from functools import partial
 from typing import Any, Protocol
 
 from hybridrt.deadline import current_scope, scopes
@@ -66,11 +67,9 @@ class Steps:
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self.producer: Producer
-
-    def wake(self) -> None:
-        """Wake the consumer, from any thread."""
-        with suppress(RuntimeError):  # the loop is closed, and no task waits
-            self._loop_binding.loop.call_soon_threadsafe(self._changed.set)
+        self.wake = partial(_wake, loop_binding.loop, self._changed)
+        """Wakes the consumer, from any thread. The producer has it, so it must not refer to this object: what
+        the generator was called with would wait for a garbage collection."""
 
     async def more(self) -> bool:
         """Wait until there is an item; return False at the end.
@@ -209,6 +208,11 @@ class Steps:
             raise error
         finally:
             del error
+
+
+def _wake(loop: asyncio.AbstractEventLoop, changed: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop is closed, and no task waits
+        loop.call_soon_threadsafe(changed.set)
 
 
 def _log_error(closing: asyncio.Future[Any]) -> None:

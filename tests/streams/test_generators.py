@@ -9,6 +9,7 @@ import inspect
 import itertools
 import threading
 import traceback
+import weakref
 from collections.abc import Iterator
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -370,6 +371,29 @@ async def test_a_stream_that_outlives_its_runtime_still_runs_its_finally() -> No
 
 
 @pytest.mark.slow
+class Thing:
+    """Something that can be watched."""
+
+
+@pytest.mark.usefixtures("without_gc")
+@pytest.mark.parametrize("items", [3, 1000], ids=["to its end", "left early"])
+async def test_what_a_stream_was_called_with_dies_with_it(items: int) -> None:
+    @offload
+    def numbers(thing: Thing) -> Iterator[int]:
+        yield from range(items)
+
+    async with sole_worker() as runtime:
+        thing = Thing()
+        watch = weakref.ref(thing)
+        async with aclosing(numbers(thing)) as stream:
+            async for number in stream:
+                if number == 5:
+                    break
+        del thing, stream
+        await runtime.offload(int)  # the worker is past the last step
+        assert watch() is None
+
+
 async def test_cancelling_at_random_points_leaves_nothing() -> None:
     log = Log()
     count = offload(log.count, buffer=3)
