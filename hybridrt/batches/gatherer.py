@@ -170,7 +170,7 @@ class Gatherer:
         items, begun, failed = batch.items, self._loop.time(), False
         try:
             results = await self._run([item.value for item in items])
-            _settle(self._name, items, results)
+            _settle(items, list_results(self._name, len(items), results))
         except asyncio.CancelledError:
             for item in items:
                 item.cancel()
@@ -182,7 +182,8 @@ class Gatherer:
             self._running.discard(batch)
             waited = sum(begun - item.at for item in items)
             self._figures.note(len(items), self._loop.time() - begun, waited, failed=failed)
-            batch.task = None
+            batch.task, batch.items = None, []  # the items refer to it
+            del items  # an error's traceback holds this frame
             self._schedule()
             self._end_if_idle()
 
@@ -203,14 +204,9 @@ class Gatherer:
             self._on_idle()
 
 
-def _settle(name: str, items: list[Item], results: Any) -> None:
-    """Give each caller its result.
-
-    Raises:
-        TypeError: The function has returned no list.
-        ValueError: It has returned a list of another length.
-    """
-    for item, result in zip(items, list_results(name, len(items), results), strict=True):
+def _settle(items: list[Item], results: list[Any]) -> None:
+    """Give each caller its result."""
+    for item, result in zip(items, results, strict=True):
         if not item.done():
             item.set_result(result)
 

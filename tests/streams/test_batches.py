@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import UserDict
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -266,6 +268,24 @@ async def test_an_array_is_as_good_as_a_list() -> None:
     async with Runtime():
         batched = offload(lambda numbers: bytes(numbers), batch=3)
         assert await asyncio.gather(batched(1), batched(2)) == [1, 2]
+
+
+class Thing:
+    """Something that can be watched."""
+
+
+@pytest.mark.usefixtures("without_gc")
+@pytest.mark.parametrize("fn", [list, fails, shorter])
+async def test_what_a_batch_was_called_with_dies_with_it(fn: Any) -> None:
+    async with sole_worker() as runtime:
+        batched: Batched[Any, Any] = offload(fn, batch=3)
+        thing = Thing()
+        watch = weakref.ref(thing)
+        with suppress(LookupError, ValueError):
+            await batched(thing)
+        del thing
+        await runtime.offload(int)  # the worker is past the batch
+        assert watch() is None
 
 
 # ---------------------------------------------------------------------- who is dropped
