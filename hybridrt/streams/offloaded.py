@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import replace
 from functools import cache, partial
 from types import ModuleType
@@ -97,8 +97,13 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
 
     async def _iterate(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> AsyncGenerator[T, None]:
         if first_place(self._options)[0] == "inline":
-            for item in as_iterator(self._fn(*args, **kwargs)):
-                yield item
+            made = as_iterator(self._fn(*args, **kwargs))
+            try:
+                for item in made:
+                    yield item
+            finally:
+                if isinstance(made, Generator):  # what its `finally` raises is raised here, as elsewhere
+                    made.close()
             return
         loop_binding = current_binding()
         far = self._open_far(loop_binding, args, kwargs)

@@ -22,6 +22,7 @@ from hybridrt import OffloadedGenerator, OffloadTimeoutError, Runtime, check_can
 from hybridrt.deadline import current_scope
 from hybridrt.streams import producer
 from hybridrt.testing import InlineRuntime
+from hybridrt.values import Where
 
 from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
 from .support import cancel_at_random_points, listed, nothing_runs
@@ -210,6 +211,22 @@ async def test_aclose_runs_the_finally_in_a_worker() -> None:
         assert len(log.closed) == 1
         assert log.closed[0] is not threading.current_thread()
         await eventually(lambda: nothing_runs(runtime))
+
+
+@pytest.mark.parametrize("where", ["thread", "inline"])
+async def test_aclose_raises_what_the_finally_raises(where: Where) -> None:
+    @offload(where=where)
+    def numbers() -> Iterator[int]:
+        try:
+            yield from range(1000)
+        finally:
+            raise OSError("the disk is full")
+
+    async with Runtime():
+        stream = numbers()
+        await anext(stream)
+        with pytest.raises(OSError, match="full"):
+            await stream.aclose()
 
 
 async def test_a_block_of_aclosing_and_a_dropped_stream_end_it() -> None:
