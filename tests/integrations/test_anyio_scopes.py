@@ -7,6 +7,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import anyio
@@ -90,6 +91,29 @@ async def test_a_cancel_of_asyncio_is_heard_after_that_of_a_scope(begin: Begin) 
         gate.release()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+@pytest.mark.parametrize("make", [asyncio.timeout, hybridrt.deadline])
+async def test_a_scope_catches_its_cancel_though_a_timeout_within_it_is_over_then(
+    begin: Begin, make: Callable[[float], Any]
+) -> None:
+    over = asyncio.Event()
+
+    async def bounded(runtime: Runtime, gate: Gate) -> None:
+        async with make(3600.0) as timeout:
+            expire = partial(timeout.reschedule, 0.0) if make is asyncio.timeout else timeout._expire
+            asyncio.ensure_future(over.wait()).add_done_callback(lambda _: expire())
+            await begin(runtime, gate)
+
+    async with begun(bounded) as (scope, task, gate):
+        scope.cancel()
+        await turns()
+        over.set()
+        await turns()
+        gate.release()
+        await task
+    assert scope.cancelled_caught
+    assert task.cancelling() == 0
 
 
 async def test_without_a_cancel_it_returns_within_a_scope_as_elsewhere() -> None:
