@@ -8,6 +8,7 @@ busier the callers are, the larger the batches get, without a time to be tuned.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
 from typing import Any
@@ -168,6 +169,7 @@ class Gatherer:
 
     async def _run_batch(self, batch: Batch) -> None:
         items, begun, failed = batch.items, self._loop.time(), False
+        handed_over = time.perf_counter()  # uvloop's time is in whole milliseconds
         try:
             results = await self._run([item.value for item in items])
             _settle(items, list_results(self._name, len(items), results))
@@ -181,7 +183,7 @@ class Gatherer:
         finally:
             self._running.discard(batch)
             waited = sum(begun - item.at for item in items)
-            self._figures.note(len(items), self._loop.time() - begun, waited, failed=failed)
+            self._figures.note(len(items), time.perf_counter() - handed_over, waited, failed=failed)
             batch.task, batch.items = None, []  # the items refer to it
             del items  # an error's traceback holds this frame
             self._schedule()

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -405,6 +406,19 @@ async def test_the_statistics_have_the_sizes_and_the_gain() -> None:
     assert found.gain is not None
     assert found.gain >= 1.0
     assert found.wait_mean is not None
+
+
+async def test_the_gain_is_told_where_the_time_of_the_loop_stands_still(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of uvloop does for a millisecond."""
+    loop = asyncio.get_running_loop()
+    double = offload(Doubler().double, batch=8)
+    async with Runtime() as runtime:
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "time", partial(float, loop.time()))
+            await asyncio.gather(*map(double, range(20)))
+        assert figures_of(runtime).gain is not None
 
 
 @given(st.floats(0, 10), st.floats(0.001, 10), st.lists(st.integers(1, 100), min_size=2, max_size=20))
