@@ -41,6 +41,11 @@ class Item(asyncio.Future[Any]):
         self.context = copy_context()
         self.batch: Batch | None = None
 
+    def expire_soon(self, timeout: float) -> None:
+        """The call's time is up, unless its batch ended while the loop was busy: that shows in two turns."""
+        loop = self.get_loop()
+        loop.call_soon(lambda: loop.call_soon(self.expire, timeout))
+
     def expire(self, timeout: float, limit: str = "timeout") -> None:
         """The call's time is up; the rest of its batch goes on."""
         if self.done():

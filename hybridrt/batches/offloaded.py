@@ -100,7 +100,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         item = gatherer.add(value)
         timers: list[Any] = [] if scope is None else [scope.bound(item)]
         if self._options.timeout is not None:
-            timers.append(loop.call_later(self._options.timeout, item.expire, self._options.timeout))
+            timers.append(loop.call_later(self._options.timeout, item.expire_soon, self._options.timeout))
         try:
             return await item  # type: ignore[no-any-return]
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import weakref
 from collections import UserDict
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 import hybridrt
 from hybridrt import Batched, BatchStatistics, OffloadTimeoutError, Runtime, offload
 from hybridrt.batches.figures import gain
+from hybridrt.loop.completions import completions_of
 from hybridrt.testing import InlineRuntime
 
 from ..isolates import far
@@ -346,6 +348,19 @@ async def test_a_timeout_is_for_each_call(timers: Timers) -> None:
         assert [type(error) for error in errors] == [OffloadTimeoutError] * 2
         assert [error.started for error in errors] == [True, False]
         gate.release()
+
+
+async def test_a_call_whose_batch_has_ended_is_not_late_because_the_loop_was_busy(timers: Timers) -> None:
+    async with Runtime(), Gate() as gate:
+        double = offload(Held(gate).double, batch=8, timeout=5.0)
+        task = asyncio.ensure_future(double(4))
+        await gate.entered()
+        gate.release()
+        ended = completions_of(asyncio.get_running_loop())._done
+        while not ended:  # the loop stands still
+            time.sleep(0.001)  # noqa: ASYNC251
+        timers.fire()
+        assert await task == 8
 
 
 async def test_a_deadline_ends_its_own_call_and_not_the_batch() -> None:
