@@ -1,7 +1,7 @@
 """The worker's side of a stream: advance the generator until the buffer is full, or close it.
 
 The loop and at most one worker share a `Producer`. Only the worker advances and closes the generator; the
-loop only takes items and sets `closing` and `wanted`. Why the loop never sleeps through an item:
+loop only takes items and sets `closing`, `left` and `wanted`. Why the loop never sleeps through an item:
 
     1. The loop finds no item and sets `wanted`.
     2. The loop looks again. There is an item now: it takes `wanted` back and goes on. Else it sleeps.
@@ -33,6 +33,7 @@ class Producer:
         items: What it has yielded and was not taken yet; the oldest first.
         wanted: The loop sleeps until there is an item.
         closing: The generator is to end after the step that it is in.
+        left: The loop has left a step behind, which is to close the generator.
         inside: A worker advances it.
         open: The generator has begun and not ended: closing it runs code of the user.
         ended: It has ended, by itself or by an error.
@@ -41,14 +42,14 @@ class Producer:
 
     def __init__(self) -> None:
         self.items: deque[Any] = deque()
-        self.wanted = self.closing = self.inside = self.open = self.ended = False
+        self.wanted = self.closing = self.left = self.inside = self.open = self.ended = False
         self.ran_ns = 0
         self._to_close: deque[None] = deque((None,))
 
     def run(self) -> None:
         """Advance the generator until the buffer is full, the time slice is over or it ends.
 
-        A step that its loop has left behind closes the generator itself. Either this thread sees `closing`
+        A step that its loop has left behind closes the generator itself. Either this thread sees `left`
         at the end, or the loop, which sets it first and then reads `inside`, sees that no thread is inside.
         """
         self.inside = True
@@ -61,7 +62,7 @@ class Producer:
         finally:
             self.ran_ns += time.perf_counter_ns() - begun
             self.inside = False
-        if self.closing and self.claim_closing():
+        if self.left and self.claim_closing():
             self.close()
 
     def claim_closing(self) -> bool:

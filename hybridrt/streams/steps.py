@@ -61,7 +61,6 @@ class Steps:
         self._start, self._start_closing = start, start_closing
         self.bound, self._refill_at, self._timeout = bound, bound // 2, timeout
         self._context: Context = copy_context()
-        self._left_behind = False
         self._call: LoopCall | None = None
         self._timers: list[_Cancellable] = []
         self._error: BaseException | None = None
@@ -167,7 +166,7 @@ class Steps:
         call = self._make_step(self._loop_binding, run)
         if not call.isolated:
             # The thread of a step that was left behind may not have left the context yet.
-            call.context = self._context.copy() if self._left_behind else self._context
+            call.context = self._context.copy() if self.producer.left else self._context
         self._call = call
         try:
             self._timers = start(call)
@@ -183,7 +182,7 @@ class Steps:
             timer.cancel()
         self._timers = []
         self._call = None
-        self._left_behind = self._left_behind or call.abandoned
+        self.producer.left = self.producer.left or call.abandoned
         if call.cancelled():
             error: BaseException | None = call.error or asyncio.CancelledError()
             error = None if self.producer.closing else error

@@ -10,7 +10,7 @@ import itertools
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from contextvars import ContextVar
 from functools import partial
@@ -26,6 +26,15 @@ from hybridrt.values import Where
 
 from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
 from .support import cancel_at_random_points, listed, nothing_runs
+
+
+def fails_at_its_end(gate: Callable[[], object]) -> Iterator[int]:
+    try:
+        yield 1
+        gate()
+        yield from itertools.count(2)
+    finally:
+        raise OSError("the disk is full")
 
 
 class Log:
@@ -215,18 +224,25 @@ async def test_aclose_runs_the_finally_in_a_worker() -> None:
 
 @pytest.mark.parametrize("where", ["thread", "inline"])
 async def test_aclose_raises_what_the_finally_raises(where: Where) -> None:
-    @offload(where=where)
-    def numbers() -> Iterator[int]:
-        try:
-            yield from range(1000)
-        finally:
-            raise OSError("the disk is full")
-
-    async with Runtime():
-        stream = numbers()
+    async with Runtime() as runtime:
+        stream = offload(fails_at_its_end, where=where)(int)
         await anext(stream)
+        await eventually(lambda: nothing_runs(runtime))
         with pytest.raises(OSError, match="full"):
             await stream.aclose()
+
+
+async def test_aclose_raises_it_also_where_a_step_is_under_way(caplog: pytest.LogCaptureFixture) -> None:
+    async with Runtime(), Gate() as gate:
+        stream = offload(fails_at_its_end)(gate)
+        await anext(stream)
+        await gate.entered()
+        closing = asyncio.ensure_future(stream.aclose())
+        await turns()
+        gate.release()
+        with pytest.raises(OSError, match="full"):
+            await closing
+    assert not caplog.records
 
 
 async def test_a_block_of_aclosing_and_a_dropped_stream_end_it() -> None:
