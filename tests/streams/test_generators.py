@@ -403,7 +403,6 @@ async def test_a_stream_that_outlives_its_runtime_still_runs_its_finally() -> No
     assert log.closed[0] is not threading.current_thread()
 
 
-@pytest.mark.slow
 class Thing:
     """Something that can be watched."""
 
@@ -427,6 +426,7 @@ async def test_what_a_stream_was_called_with_dies_with_it(items: int) -> None:
         assert watch() is None
 
 
+@pytest.mark.slow
 async def test_cancelling_at_random_points_leaves_nothing() -> None:
     log = Log()
     count = offload(log.count, buffer=3)
