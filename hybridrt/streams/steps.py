@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.errors import RuntimeClosedError
-from hybridrt.loop.binding import LoopBinding, current_binding
+from hybridrt.loop.binding import LoopBinding, private_executor
 from hybridrt.loop.call import LoopCall
 from hybridrt.loop.cancel_scopes import shielded
 from hybridrt.streams.producer import Producer
@@ -144,7 +144,7 @@ class Steps:
         try:
             self._submit(run, self._start_closing)
         except RuntimeClosedError:
-            self._loop_binding = current_binding()  # without a runtime by now
+            self._loop_binding = LoopBinding(self._loop_binding.loop, private_executor())
             try:
                 self._submit(run, self._start_closing)
             except RuntimeClosedError:  # the program ends

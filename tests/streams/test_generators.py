@@ -403,6 +403,22 @@ async def test_a_stream_that_outlives_its_runtime_still_runs_its_finally() -> No
     assert log.closed[0] is not threading.current_thread()
 
 
+async def test_a_stream_that_ends_while_its_runtime_closes_runs_its_finally_in_a_worker() -> None:
+    log = Log()
+    async with Gate() as gate:
+        runtime = hybridrt.install()
+        stream = offload(log.count, buffer=2)()
+        await anext(stream)
+        holding = await hold(runtime, gate)
+        closing = asyncio.ensure_future(runtime.aclose())
+        await turns()
+        await stream.aclose()
+        assert len(log.closed) == 1
+        assert log.closed[0] is not threading.current_thread()
+        gate.release()
+        await asyncio.gather(holding, closing)
+
+
 class Thing:
     """Something that can be watched."""
 
