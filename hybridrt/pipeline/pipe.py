@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Literal
 
 from hybridrt.arguments import check_choice, check_flag
+from hybridrt.offload import is_async
 from hybridrt.pipeline.flow import Flow
 from hybridrt.pipeline.source import check_source
 from hybridrt.pipeline.stage import Stage, as_stage
@@ -64,8 +65,8 @@ def pipe(
     check_source(source)
     check_flag("ordered", ordered)
     check_choice("on_error", on_error, ("raise", "skip"))
-    if progress is not None and not callable(progress):
-        raise TypeError(f"progress is a function of the statistics, or None, got {progress!r}")
+    if progress is not None and (is_async(progress) or not callable(progress)):
+        raise TypeError(f"progress is a function of the statistics, not awaited, or None, got {progress!r}")
     return Pipe(
         source, tuple(map(as_stage, stages)), ordered=ordered, skips=on_error == "skip", progress=progress
     )

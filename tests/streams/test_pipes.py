@@ -489,6 +489,7 @@ async def test_the_statistics_name_the_bottleneck() -> None:
         (lambda: pipe([1], double, ordered=1), "ordered must be True or False"),  # type: ignore[arg-type]
         (lambda: pipe([1], double, on_error="stop"), "on_error must be one of 'raise', 'skip'"),  # type: ignore[arg-type]
         (lambda: pipe([1], double, progress=5), "progress is a function"),  # type: ignore[arg-type]
+        (lambda: pipe([1], double, progress=asyncio.sleep), "progress is a function .* not awaited"),  # type: ignore[arg-type]
         (lambda: stage(double, concurrency=0), "concurrency is in items at once and must be an int >= 1"),
         (lambda: stage(double, buffer=0), "buffer is in items and must be an int >= 1"),
     ],
