@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from hybridrt.callables import Binding, as_iterator, mark_as_async_generator_function
-from hybridrt.errors import NotPortableError
+from hybridrt.errors import IsolateInitializerError, IsolateStartError, NotPortableError, WorkerLostError
 from hybridrt.loop.binding import LoopBinding, current_binding
 from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
@@ -26,6 +26,7 @@ Q = ParamSpec("Q")
 S = TypeVar("S")
 T = TypeVar("T")
 
+_NO_ISOLATE = (NotPortableError, IsolateInitializerError, IsolateStartError, WorkerLostError)
 BUFFER = 64
 """Items in the buffer where `buffer` is not given: short ones cross some dozens at a time. Not tuned."""
 
@@ -115,13 +116,13 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
                 try:
                     if not await steps.more():
                         return
-                except NotPortableError:
-                    self._stays = True
-                    if not again:
+                except _NO_ISOLATE as error:
+                    crosses = not isinstance(error, NotPortableError)
+                    self._stays = self._stays or not crosses
+                    if not again or (crosses and error.started):
                         raise
-                    await (
-                        steps.aclose()
-                    )  # nothing of it has been seen, and it is pure: once more, in a thread
+                    # Nothing of it has been seen, and it is pure: once more, in a thread.
+                    await steps.aclose()
                     steps, again = self.open(loop_binding, args, kwargs), False
                     continue
                 again = False

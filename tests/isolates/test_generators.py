@@ -7,12 +7,14 @@ import os
 import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from hybridrt import (
     FunctionStatistics,
+    HybridrtError,
+    IsolateInitializerError,
     NotPortableError,
     OffloadedGenerator,
     OffloadTimeoutError,
@@ -21,6 +23,7 @@ from hybridrt import (
     offload,
     pipe,
 )
+from hybridrt.errors import IsolateStartError
 from hybridrt.isolates import isolate_pool
 from hybridrt.isolates.holder import Holder
 from hybridrt.isolates.reference import refer
@@ -140,6 +143,34 @@ async def test_a_pure_generator_moves_once_it_is_worth_it(
     locks: Any = offload(far.locks, pure=True)
     assert len(await listed(locks(1))) == len(await listed(locks(1))) == 1
     assert locks._stays
+
+
+@pytest.mark.parametrize(
+    ("error", "falls_back"),
+    [
+        (IsolateInitializerError("it failed"), True),
+        (IsolateStartError("no memory"), True),
+        (WorkerLostError("it was killed", started=False), True),
+        (WorkerLostError("it was killed", started=True), False),
+    ],
+    ids=str,
+)
+async def test_a_pure_generator_runs_in_a_thread_where_no_isolate_can_be_had(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, error: HybridrtError, falls_back: bool
+) -> None:
+    def lease(_: Holder) -> NoReturn:
+        raise error
+
+    pids: Any = offload(far.some_pids, pure=True, isolation="process")
+    assert await listed(pids(2)) == [os.getpid()] * 2
+    monkeypatch.setattr(streams._isolated(), "is_worth_it", lambda *_: True)
+    monkeypatch.setattr(Holder, "_lease", lease)
+    if falls_back:
+        assert await listed(pids(2)) == [os.getpid()] * 2
+        assert not pids._stays
+    else:
+        with pytest.raises(WorkerLostError):
+            await listed(pids(2))
 
 
 async def test_a_stream_stays_in_a_thread_where_as_many_hold_an_isolate_as_may(
