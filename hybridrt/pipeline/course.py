@@ -11,7 +11,7 @@ from typing import Any
 
 from anyio import create_memory_object_stream
 
-from hybridrt.errors import note
+from hybridrt.errors import RuntimeClosedError, note
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
@@ -104,10 +104,11 @@ class StageCourse:
 
         Raises:
             asyncio.CancelledError: The pipe was cancelled: the item has not failed.
+            RuntimeClosedError: The runtime has closed: the items that follow would fail, too.
         """
         error = failure(error, "function", self._pipe)
         self.failed += 1
-        if not self.skips:
+        if not self.skips or isinstance(error, RuntimeClosedError):
             note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
             raise error
         self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))

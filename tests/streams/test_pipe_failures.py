@@ -13,10 +13,10 @@ from weakref import WeakSet
 
 import pytest
 
-from hybridrt import OffloadTimeoutError, Runtime, deadline, offload, pipe, stage
+from hybridrt import OffloadTimeoutError, Runtime, RuntimeClosedError, deadline, offload, pipe, stage
 
 from ..isolates import far
-from ..loop.support import Gate, Timers, cancel_inside, eventually, turns
+from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, turns
 from .support import as_kind, listed, nothing_runs
 
 kinds = pytest.mark.parametrize(
@@ -101,6 +101,21 @@ async def test_an_error_that_the_consumer_of_a_pipe_has_got_is_not_logged(
         with pytest.raises(OSError, match="the disk is full"):
             await listed(pipe(fails_at_its_end(), str))
     assert caplog.records == []
+
+
+async def test_a_pipe_whose_runtime_has_closed_ends_instead_of_skipping_all_that_comes() -> None:
+    async def endless() -> AsyncIterator[int]:
+        while True:
+            await asyncio.sleep(0)
+            yield 1
+
+    same = offload(lambda items: items, batch=2)
+    async with Runtime():
+        results = pipe(endless(), same, on_error="skip")
+        await anext(results)
+    async with asyncio.timeout(DEADLINE):
+        with pytest.raises(RuntimeClosedError):
+            await listed(results)
 
 
 # ---------------------------------------------------------------------- what cancels itself
