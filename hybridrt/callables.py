@@ -13,6 +13,7 @@ from hybridrt.observe.function_name import unwrap
 
 __all__ = [
     "CLASSMETHOD_HIDES",
+    "FORWARD_HINTS",
     "Binding",
     "as_iterator",
     "binds",
@@ -29,6 +30,12 @@ Binding = Literal["object", "class", "nothing"]
 
 
 CLASSMETHOD_HIDES = sys.version_info >= (3, 13)
+FORWARD_HINTS: dict[str, Any] = {}
+"""For `inspect.signature`: hints may name what is not there, or not yet."""
+if sys.version_info >= (3, 14):
+    from annotationlib import Format
+
+    FORWARD_HINTS["annotation_format"] = Format.FORWARDREF
 
 
 def is_below_classmethod(offloaded: Any) -> bool:

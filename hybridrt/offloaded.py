@@ -14,6 +14,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from hybridrt.callables import (
     CLASSMETHOD_HIDES,
+    FORWARD_HINTS,
     Binding,
     binds,
     is_below_classmethod,
@@ -59,10 +60,13 @@ class _Signature:
         if offloaded is None:  # the class has the one of its `__init__`
             raise AttributeError("__signature__")
         fn, head = offloaded._fn, offloaded._head
+        called = MethodType(fn, head[0]) if head else fn
         try:
-            found = inspect.signature(MethodType(fn, head[0]) if head else fn)
+            found = inspect.signature(called)
         except (ValueError, TypeError):
             raise AttributeError("__signature__") from None  # some builtins have none
+        except (NameError, AttributeError):
+            return inspect.signature(called, **FORWARD_HINTS)
         offloaded.__dict__["__signature__"] = found
         return found
 

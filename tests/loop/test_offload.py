@@ -314,6 +314,20 @@ def test_the_signature_of_a_bound_method_of_any_arguments_keeps_them() -> None:
     assert str(inspect.signature(Any.method)) == "(*args: 'int', **options: 'int') -> 'int'"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there hints are evaluated with the function")
+@pytest.mark.parametrize("hint", ["Later", "inspect.Later"])
+def test_the_signature_has_hints_that_name_what_is_not_there_yet(hint: str) -> None:
+    found: dict[str, Any] = {"inspect": inspect}
+    source = f"def plain(self, number: {hint}) -> int: return number"
+    exec(compile(source, "<here>", "exec", dont_inherit=True), found)  # without this file's __future__
+    lazy: Any = offload(found["plain"])
+    assert str(inspect.signature(lazy)) == f"(self, number: {hint}) -> int"
+    assert str(inspect.signature(lazy.__get__(Scale(1)))) == f"(number: {hint}) -> int"
+    if hint == "Later":
+        found["Later"] = float
+        assert inspect.signature(lazy).parameters["number"].annotation is float
+
+
 def test_type_hints_survive() -> None:
     assert typing.get_type_hints(double) == {"number": int, "plus": int, "return": int}
     assert typing.get_type_hints(Scale(1).times) == {"number": int, "return": int}
