@@ -42,6 +42,7 @@ from hybridrt.pool.shutdown import refuse_all
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_finder import SiteFinder
 from hybridrt.pool.state import Call, SharedBudget, Worker
+from hybridrt.pool.thread import empty_context
 
 __all__ = ["Governor"]
 
@@ -163,7 +164,9 @@ class Governor:
 
     def _start(self) -> None:
         try:
-            self._thread = threading.Thread(target=self._run, name="hybridrt-governor", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, name="hybridrt-governor", daemon=True, **empty_context()
+            )
             self._thread.start()
         except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
             self._thread = None

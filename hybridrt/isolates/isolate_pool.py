@@ -32,6 +32,7 @@ from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.scheduler import resize_limiter_locked
 from hybridrt.pool.state import Call, Pool
+from hybridrt.pool.thread import empty_context
 
 __all__ = ["IsolatePool", "close_isolates", "dismiss_if_reloaded", "interpreters", "processes", "used_by"]
 
@@ -272,7 +273,7 @@ class IsolatePool:
 
     def _starts_reaper_locked(self) -> bool:
         """See to it that idle isolates leave in time; return False where no thread can be started."""
-        reaper = threading.Thread(target=self._reap, name="hybridrt-isolates", daemon=True)
+        reaper = threading.Thread(target=self._reap, name="hybridrt-isolates", daemon=True, **empty_context())
         try:
             reaper.start()
         except RuntimeError:  # the program ends

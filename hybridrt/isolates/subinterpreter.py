@@ -18,6 +18,7 @@ from hybridrt.control.veto import MEMORY
 from hybridrt.executor.budget import shared
 from hybridrt.isolates.isolate import LEAVING, Isolate, program
 from hybridrt.pool.priority import ISOLATE, lower
+from hybridrt.pool.thread import empty_context
 
 if sys.version_info >= (3, 14):
     from concurrent import interpreters
@@ -44,7 +45,7 @@ class SubInterpreter(Isolate):
         self._problem = "it was left to itself"
         self._killed = False
         self._thread = threading.Thread(
-            target=self._serve, args=(there,), name="hybridrt-interpreter", daemon=True
+            target=self._serve, args=(there,), name="hybridrt-interpreter", daemon=True, **empty_context()
         )
         _threads.add(self._thread)
         self._thread.start()

@@ -96,6 +96,46 @@ def test_a_script_without_a_guard_of_its_main_module_runs_once(tmp_path: Path) -
     assert (done.stdout, done.stderr) == ("imported\n2\n", "")
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there no thread inherits a context")
+def test_threads_that_stay_do_not_keep_the_context_of_the_call_that_started_them(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON_THREAD_INHERIT_CONTEXT", "1")
+    printed = run(
+        """
+        import contextvars, gc, weakref
+        from hybridrt.isolates import isolate_pool
+
+        class Thing: ...
+
+        variable = contextvars.ContextVar("variable")
+        lending = isolate_pool.interpreters if isolation == "interpreter" else isolate_pool.processes
+
+        async def call(starts):
+            variable.set(Thing())
+            await starts()
+            return weakref.ref(variable.get())
+
+        async def start_isolate():
+            lending.give_back(lending.lease())
+
+        async def main():
+            for starts in (lambda: hybridrt.offload(len)(""), start_isolate):
+                remains = await asyncio.create_task(call(starts))
+                for _ in range(50):
+                    gc.collect()
+                    if remains() is None:
+                        break
+                    await asyncio.sleep(0.01)
+                print(remains())
+
+        hybridrt.run(main())
+        """,
+        isolation,
+    )
+    assert printed == "None\nNone\n"
+
+
 def test_a_call_that_runs_when_main_ends_is_waited_for(isolation: Isolation, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "entered")
     os.mkfifo(tmp_path / "release")
