@@ -65,11 +65,15 @@ def halve(values: list[int]) -> list[int]:
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_pipe_keeps_order_and_limit(name: str) -> None:
     at_once = most = 0
+    full = asyncio.Event()
 
     async def one(value: int) -> int:
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
+        if at_once == 3:
+            full.set()
+        await full.wait()  # a call may end before the next item is taken
         result = await runner.call(double, value)
         at_once -= 1
         return result
