@@ -42,7 +42,7 @@ from hybridrt.pool.shutdown import refuse_all
 from hybridrt.pool.site_events import SiteEvents
 from hybridrt.pool.site_finder import SiteFinder
 from hybridrt.pool.state import Call, SharedBudget, Worker
-from hybridrt.pool.thread import empty_context
+from hybridrt.pool.thread import make_thread
 
 __all__ = ["Governor"]
 
@@ -164,9 +164,7 @@ class Governor:
 
     def _start(self) -> None:
         try:
-            self._thread = threading.Thread(
-                target=self._run, name="hybridrt-governor", daemon=True, **empty_context()
-            )
+            self._thread = make_thread(self._run, "hybridrt-governor")
             self._thread.start()
         except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
             self._thread = None
@@ -205,8 +203,10 @@ class Governor:
 
     def _sleep(self, wait: float | None) -> bool:
         """Sleep until it is time or it is woken; return False when the thread is to end."""
+        # A thread that is no daemon would keep its sub-interpreter from its end.
+        leave_after = _LEAVE_AFTER if threading.current_thread().daemon else 0.0
         try:
-            self._wakeup.get(timeout=wait if wait is not None else _LEAVE_AFTER)
+            self._wakeup.get(timeout=wait if wait is not None else leave_after)
         except Empty:
             if wait is None and self._leave():
                 return False

@@ -1,4 +1,4 @@
-"""How the thread of a worker is made."""
+"""How the threads of workers and of the governor are made."""
 
 from __future__ import annotations
 

@@ -453,3 +453,26 @@ leave_behind(sends, go_on=lambda: at_end.shared.permits.ended)
 """,
     )
     assert printed == "left behind\nshut down\n"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there a program has no sub-interpreters")
+def test_a_sub_interpreter_without_daemon_threads_is_governed_and_ends() -> None:
+    printed = run_python(
+        DEMAND,
+        """
+from concurrent import interpreters
+
+interpreter = interpreters.create()
+interpreter.exec('''
+from hybridrt import AdaptiveThreadPoolExecutor
+from hybridrt.executor.budget import shared
+from hybridrt.governor import governor
+
+governor._LEAVE_AFTER = 1e6
+print(AdaptiveThreadPoolExecutor(1).submit(abs, -1).result(), shared.governor.error)
+''')
+interpreter.close()
+print("closed")
+""",
+    )
+    assert printed == "1 None\nclosed\n"
