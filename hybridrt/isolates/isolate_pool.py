@@ -273,10 +273,11 @@ class IsolatePool:
 
     def _starts_reaper_locked(self) -> bool:
         """See to it that idle isolates leave in time; return False where no thread can be started."""
-        reaper = threading.Thread(target=self._reap, name="hybridrt-isolates", daemon=True, **empty_context())
+        run, name = self._reap, "hybridrt-isolates"
         try:
+            reaper = threading.Thread(target=run, name=name, daemon=True, **empty_context())
             reaper.start()
-        except RuntimeError:  # the program ends
+        except RuntimeError:  # the program ends, or it is a sub-interpreter that forbids daemons
             self._idle.pop()
             return False
         self._reaper = reaper

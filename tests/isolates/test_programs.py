@@ -136,6 +136,26 @@ def test_threads_that_stay_do_not_keep_the_context_of_the_call_that_started_them
     assert printed == "None\nNone\n"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 14), reason="there a program has no sub-interpreters")
+def test_a_sub_interpreter_without_daemon_threads_may_have_processes() -> None:
+    printed = run(
+        """
+        from concurrent import interpreters
+
+        interpreter = interpreters.create()
+        interpreter.exec('''if True:
+            import asyncio, os
+            import hybridrt
+            there = hybridrt.offload(os.getpid, pure=True, where="isolate", isolation="process")
+            print(asyncio.run(there()))
+        ''')
+        interpreter.close()
+        """,
+        "process",
+    )
+    assert ended(int(printed))
+
+
 def test_a_call_that_runs_when_main_ends_is_waited_for(isolation: Isolation, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "entered")
     os.mkfifo(tmp_path / "release")
