@@ -165,6 +165,8 @@ class Governor:
     def _start(self) -> None:
         try:
             self._thread = make_thread(self._run, "hybridrt-governor")
+            if not self._thread.daemon:  # a sub-interpreter: libraries are those of the whole process
+                self.budget.native_limits.refuse()
             self._thread.start()
         except (RuntimeError, MemoryError) as error:  # permits without a sampler would hang
             self._thread = None

@@ -470,9 +470,10 @@ from hybridrt.governor import governor
 
 governor._LEAVE_AFTER = 1e6
 print(AdaptiveThreadPoolExecutor(1).submit(abs, -1).result(), shared.governor.error)
+print(shared.native_limits.active)
 ''')
 interpreter.close()
 print("closed")
 """,
     )
-    assert printed == "1 None\nclosed\n"
+    assert printed == "1 None\nFalse\nclosed\n"
