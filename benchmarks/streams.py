@@ -23,8 +23,8 @@ GREW_LIMIT_MB = 8.0
 
 _NOTE = """\
 {items} items of 50 us, microseconds per item, all ways one after the other within one process, in {count}
-processes. The queues hand lists of 1 to 256 items to 1 to 4 threads; the best of them is chosen with
-hindsight."""
+processes; a pipe in a `Runtime`, the others without one. The queues hand lists of 1 to 256 items to 1 to 4
+threads; the best of them is chosen with hindsight."""
 
 
 def candidates(*, quick: bool) -> list[Candidate]:
