@@ -1,9 +1,9 @@
 """How near does an untuned pool come to the best static size, load by load?
 
 For each load a sweep finds the static size with the highest throughput. Then the best static pool, ours,
-BetaPool, anyio and `policy="paper"` run in turn, each in a fresh process and from a cold start, all but the
-first for the same time; the sizes that people use without a sweep are read from it. All loads take some two
-and a half hours; with `--short`, which means fewer and shorter runs, one. A load's findings are written as
+BetaPool, anyio and `policy="paper"` run in turn, each in a fresh process, from a cold start and for the same
+time; the sizes that people use without a sweep are read from it. All loads take some two and three quarter
+hours; with `--short`, which means fewer and shorter runs, one. A load's findings are written as
 soon as they are complete, and the report is made of all that there are: `--resume` goes on after an
 interruption, `--only LOAD --out DIR` takes up single loads.
 """

@@ -44,16 +44,14 @@ class Timing:
 
     Attributes:
         pairs: Runs of ours and of each alternative, next to the best static size.
-        ours: Seconds of each of these runs, cold start included.
-        fixed: Seconds of a run of the static pool at most, which has nothing to learn.
+        seconds: Seconds of each of these runs, cold start included.
         sweep: Seconds of a size in the sweep, after `warmup`; times the load's `patience`.
         warmup: Seconds of a size in the sweep that do not count; likewise.
         sizes: Sizes that the sweep begins with.
     """
 
     pairs: int
-    ours: float
-    fixed: float
+    seconds: float
     sweep: float
     warmup: float
     sizes: tuple[int, ...]
@@ -61,15 +59,14 @@ class Timing:
 
 OFFICIAL = Timing(
     pairs=5,
-    ours=15.0,
-    fixed=8.0,
+    seconds=15.0,
     sweep=1.0,
     warmup=0.25,
     sizes=(1, 4, 16, 32, 64, 256),
 )
-SHORT = replace(OFFICIAL, pairs=3, ours=6.0, fixed=5.0)
+SHORT = replace(OFFICIAL, pairs=3, seconds=6.0)
 """A third of the time; the report says so."""
-QUICK = Timing(pairs=1, ours=1.0, fixed=1.0, sweep=0.2, warmup=0.1, sizes=(1, 16, 256))
+QUICK = Timing(pairs=1, seconds=1.0, sweep=0.2, warmup=0.1, sizes=(1, 16, 256))
 
 LOADS = (
     Load(

@@ -18,10 +18,10 @@ _NOTE = """\
 A closed loop: standing tasks on asyncio's loop, one call in flight each, many more than the best pool
 has threads. `best` is the static size with the highest throughput in a sweep that begins with {sizes}
 (of those within 2 %, the one with the lowest p99 of a call's run time). Ours and the best static pool
-then run in turn, {pairs} times, from a cold start that counts: ours for the seconds of the first column,
-usually {ours:g}, the static pool, which has nothing to learn, {fixed:g} at most. The loads of the paper come
-first. Efficiency is throughput over that of the best static pool, in a pair; then the median over the pairs,
-lowest and highest. A load with phases counts with their geometric mean."""
+then run in turn, {pairs} times, from a cold start that counts, each for the seconds of the first column,
+usually {seconds:g}. The loads of the paper come first. Efficiency is throughput over that of the best static
+pool, in a pair; then the median over the pairs, lowest and highest. A load with phases counts with their
+geometric mean."""
 
 _OTHERS_NOTE = """\
 Throughput as a share of the best static pool's. Static sizes are points of the sweep (steady state,
@@ -61,7 +61,7 @@ def make(head: Mapping[str, Any], timing: Timing, found: Mapping[str, Findings])
     names = ", ".join(map(str, timing.sizes))
     parts = [
         "# Loads: an untuned pool against the best static size",
-        _NOTE.format(sizes=names, pairs=timing.pairs, ours=timing.ours, fixed=timing.fixed),
+        _NOTE.format(sizes=names, pairs=timing.pairs, seconds=timing.seconds),
         _efficiency_table(ordered),
         "## Others",
         _OTHERS_NOTE.format(sweep=timing.sweep),
