@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.__main__ import main
 from benchmarks.children.loads import Run, drive, timed
 from benchmarks.children.pools import Pool, Stamps, open_pool
-from benchmarks.children.pulse import Pulse
+from benchmarks.children.pulse import PERIOD, Pulse
 from benchmarks.children.records import Records
 from benchmarks.children.workloads import LOADS as OPENERS
 from benchmarks.children.workloads import open_load
@@ -247,6 +247,11 @@ def test_the_loop_may_be_late_by_five_milliseconds_or_a_tenth_of_what_the_best_s
         pair["best"] = sample(100.0) | {"loop_delay_p99": 0.1}
     assert over_limit(found, "runtime") == pytest.approx(0.006 / 0.010)
     assert figures.loop_over_limit(found, "anyio") is None
+
+
+def test_a_report_names_the_timer_that_tells_the_loops_delay() -> None:
+    text = make(HEAD, plan.OFFICIAL, {"compute": findings()}).text
+    assert f"lateness of a {1000 * PERIOD:.0f} ms timer" in text
 
 
 def test_a_report_says_which_loads_ran_with_which_code() -> None:

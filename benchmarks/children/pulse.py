@@ -9,9 +9,10 @@ import asyncio
 import threading
 import time
 
-__all__ = ["Pulse"]
+__all__ = ["PERIOD", "Pulse"]
 
-_PERIOD = 0.010
+PERIOD = 0.010
+"""Seconds from beat to beat."""
 
 
 class Pulse:
@@ -43,12 +44,12 @@ class Pulse:
             self._timer.cancel()
 
     def _arm(self) -> None:
-        self._due = time.perf_counter() + _PERIOD
-        self._timer = asyncio.get_running_loop().call_later(_PERIOD, self._beat)
+        self._due = time.perf_counter() + PERIOD
+        self._timer = asyncio.get_running_loop().call_later(PERIOD, self._beat)
 
     def _beat(self) -> None:
         late = max(0.0, time.perf_counter() - self._due)
-        self._beats.append((late, late + _PERIOD))
+        self._beats.append((late, late + PERIOD))
         self.threads = max(self.threads, threading.active_count())
         self._arm()
 

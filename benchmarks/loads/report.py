@@ -34,7 +34,7 @@ A figure in brackets is older: from one run of {seconds:g} s, in which BetaPool,
 two, keeps the four threads that it starts with. It is compared with the median of the best size."""
 
 _LOOP_NOTE = """\
-p99 of the loop's delay in milliseconds: lateness of a 5 ms timer, weighted by time, median of the runs.
+p99 of the loop's delay in milliseconds: lateness of a 10 ms timer, weighted by time, median of the runs.
 `runtime` is ours within a `Runtime`. Static sizes are points of the sweep, where that was noted. It may be
 5 ms, or a tenth of that of the best static pool beside it."""
 
