@@ -10,6 +10,7 @@ import pytest
 from benchmarks import quoting
 from benchmarks.__main__ import main
 from benchmarks.harness import RESULTS
+from benchmarks.loads import figures
 from benchmarks.quoting import BLOCKS, DOCUMENTS, MARKED, filled, stale
 from benchmarks.quoting.reports import Reports, between, machine, paragraph
 
@@ -71,6 +72,18 @@ def test_a_report_that_changes_changes_the_document(tmp_path: Path) -> None:
     ((path, made),) = stale(tmp_path)
     assert path.name == "figures.md"
     assert "to 9.87 %" in " ".join(made.split())
+
+
+def test_what_is_said_of_ours_on_a_load_is_all_of_a_runtime() -> None:
+    reports = Reports(RESULTS)
+    vision = reports.loads("loads-py3.13")["vision"]
+    shares = (figures.share_of_best(vision, "runtime", what) for what in ("rate", "total_p99"))
+    rate, p99 = (share.median for share in shares if share is not None)
+    table = BLOCKS["how close to the best fixed size"](reports)
+    (row,) = (line for line in table.splitlines() if line.startswith("| camera frame"))
+    cells = [cell.strip() for cell in row.split("|")]
+    assert cells[3:5] == [f"**{rate:.2f}**", f"{p99:.2f}"]
+    assert cells[6] == f"{1000 * figures.loop_delays(vision)['runtime']:.0f}"
 
 
 def test_a_block_that_does_not_exist_is_refused() -> None:

@@ -114,16 +114,16 @@ def _settled_rate(timeline: Sequence[int]) -> float:
     return sum(half) / (len(half) * _BUCKET)
 
 
-def share_of_best(findings: Findings, pool: str) -> Spread | None:
-    """Return the throughput of an alternative as a share of the best static size's; None if it did not run.
+def share_of_best(findings: Findings, pool: str, what: str = "rate") -> Spread | None:
+    """Return a figure of an alternative as a share of the best static size's; None if it did not run.
 
     Formed with the run of the best size beside it; with their median where it ran less often than that.
     """
-    rates = [over_phases(sample, "rate") for sample in findings["alternatives"].get(pool, ())]
-    best = paired(findings, "rate")[1]
-    if not rates:
+    found = [over_phases(sample, what) for sample in findings["alternatives"].get(pool, ())]
+    best = paired(findings, what)[1]
+    if not found:
         return None
-    return ratios(rates, best if len(rates) == len(best) else [median(best)] * len(rates))
+    return ratios(found, best if len(found) == len(best) else [median(best)] * len(found))
 
 
 def loop_delays(findings: Findings) -> dict[str, float]:

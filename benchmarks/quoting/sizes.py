@@ -1,8 +1,9 @@
-"""How close the pool comes to the best fixed size: blocks made of `loads`."""
+"""How close a `Runtime` comes to the best fixed size: blocks made of `loads`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
 
 from benchmarks.figures import table
 from benchmarks.loads import figures
@@ -33,22 +34,28 @@ def _table(reports: Reports) -> str:
 def _how(found: Sequence[Findings]) -> str:
     return f"""
         {len(found)} loads, {" or ".join(map(str, sorted({one["tasks"] for one in found})))} calls in flight,
-        {between([one["seconds"] for one in found], 0)} s from a cold start and nothing tuned, against the
-        best fixed size that a sweep found for each. Throughput as a share of that one's, medians of
-        {between([len(one["pairs"]) for one in found], 0)} pairs of runs; *p99* is that of a call, from
-        submission to result, as a multiple of that one's; *loop p99* is the delay of the loop, in
-        milliseconds, beside the best fixed size and in a `Runtime`. CPython 3.13:"""
+        {between([one["seconds"] for one in found], 0)} s from a cold start and nothing tuned, in a
+        `Runtime`, against the best fixed size that a sweep found for each. Throughput as a share of that
+        one's, medians of {between([len(one["pairs"]) for one in found], 0)} pairs of runs; *p99* is that of a
+        call, from submission to result, as a multiple of that one's; *loop p99* is the delay of the loop, in
+        milliseconds, beside the best fixed size and in the `Runtime`. CPython 3.13:"""
 
 
 def _row(name: str, found: Findings, sizes: Sequence[int], pools: Sequence[str]) -> list[str]:
     titles = {load.name: load.title for load in LOADS}
     highest = max(point["rate"] for point in found["sweep"].values())
     swept = [f"{found['sweep'][str(size)]['rate'] / highest:.2f}" for size in sizes]
-    efficiency, p99 = figures.efficiency(found).median, figures.p99_ratio(found).median
-    ours = [str(found["best_size"]), f"**{efficiency:.2f}**", f"{p99:.2f}"]
+    ours = [str(found["best_size"]), f"**{_ours(found):.2f}**", f"{_ours(found, 'total_p99'):.2f}"]
     delays = figures.loop_delays(found)
     late = [f"{delays[pool] * 1000:.0f}" for pool in ("best", "runtime")]
     return [titles[name], *ours, *late, *swept, *(_share(found, pool) for pool in pools)]
+
+
+def _ours(found: Findings, what: str = "rate") -> float:
+    """Return a figure of a `Runtime` as a share of that of the best fixed size: all ours are of that one."""
+    share = figures.share_of_best(found, "runtime", what)
+    assert share is not None
+    return share.median
 
 
 def _share(found: Findings, pool: str) -> str:
@@ -63,11 +70,11 @@ def _in_words(reports: Reports) -> str:
     paper = [found[load.name] for load in LOADS if load.headline and load.name in found]
     more = [found[load.name] for load in LOADS if not load.headline and load.name in found]
     return paragraph(f"""
-        The average over these {len(paper)} is {figures.average_efficiency(paper).median:.3f} where none
+        The average over these {len(paper)} is {fmean(min(1.0, _ours(one)) for one in paper):.3f} where none
         counts above 1. The other {len(more)} of [all loads](../benchmarks/results/loads-py3.13.md), among
         them files written with and without fsync, come to
-        {between(figures.efficiency(one).median for one in more)}. The p99 of a call is at most
-        {max(figures.p99_ratio(one).median for one in found.values()):.1f} times that of the best size.
+        {between(_ours(one) for one in more)}. The p99 of a call is at most
+        {max(_ours(one, "total_p99") for one in found.values()):.1f} times that of the best size.
         {_brief(paper)}""")
 
 
@@ -91,8 +98,8 @@ def _in_short(reports: Reports) -> str:
     paper = [found[load.name] for load in LOADS if load.headline and load.name in found]
     (seconds,) = {one["seconds"] for one in paper}
     return paragraph(f"""
-        From a cold start, within {seconds:g} s and with nothing tuned, the pool comes to
-        {between(figures.efficiency(one).median for one in paper)} of the throughput of the best fixed size
+        From a cold start, within {seconds:g} s and with nothing tuned, a `Runtime` comes to
+        {between(_ours(one) for one in paper)} of the throughput of the best fixed size
         on each of {len(paper)} loads, and a sweep had to find that size for each load
         ([table](#how-close-to-the-best-fixed-size)).""")
 
