@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import platform
 import re
 import subprocess
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from io import StringIO
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import given
@@ -15,8 +19,11 @@ from hypothesis import strategies as st
 
 from benchmarks import phases, starts
 from benchmarks.__main__ import main
+from benchmarks.children import echo, mixed
 from benchmarks.children.dispatch import Meter, drive
+from benchmarks.children.echoing import Paced
 from benchmarks.children.phases import weighted
+from benchmarks.children.services import SERVICES, Service
 from benchmarks.fairness import times_alone
 from benchmarks.figures import Target, differences, ratios, spread, table
 from benchmarks.harness import (
@@ -155,6 +162,28 @@ async def test_standing_tasks_share_the_turns_and_make_every_call_once() -> None
 
     await drive(call, 8, iter(range(100)))
     assert sorted(made) == list(range(100))
+
+
+@pytest.mark.parametrize("job", [echo, mixed], ids=["echo", "mixed"])
+def test_a_service_whose_calls_fail_is_no_figure(job: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    @asynccontextmanager
+    async def broken(size: None) -> AsyncIterator[Service]:
+        async def run(*call: object) -> object:
+            raise LookupError("no such worker")
+
+        yield Service(run=run)
+
+    async def pace(pacing: object, counts: Callable[[], Mapping[str, float]]) -> Paced:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return Paced(clients={}, counted=counts())
+
+    monkeypatch.setitem(SERVICES, "broken", broken)
+    monkeypatch.setattr(job, "pace", pace)
+    amounts = {"calls": 2} if job is echo else {"size": None, "requests": 2, "pause": 0.0}
+    pacing = {"rate": 1.0, "connections": 1, "warmup": 0.0, "seconds": 0.0}
+    with pytest.raises(LookupError, match="no such worker"):
+        job.measure(way="broken", loop="asyncio", units=1, pacing=pacing, **amounts)
 
 
 def test_a_meter_leaves_the_warm_up_out() -> None:

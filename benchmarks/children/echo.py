@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.services import SERVICES, Call, Service
+from benchmarks.children.standing import end
 from benchmarks.children.work import Work
 
 __all__ = ["measure"]
@@ -34,9 +35,7 @@ async def _measure(way: str, calls: int, work: Work, pacing: Pace) -> Mapping[st
             paced = await pace(pacing, lambda: {"work": work.done()})
             told = service.told()
         finally:
-            for task in standing:
-                task.cancel()
-            await asyncio.gather(*standing, return_exceptions=True)
+            await end(standing)
     return {**paced.clients, **paced.counted, "told": told}
 
 

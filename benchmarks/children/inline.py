@@ -14,6 +14,7 @@ from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.functions import few_microseconds, slow_if_told
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.pulse import Pulse
+from benchmarks.children.standing import end
 
 __all__ = ["measure"]
 
@@ -108,9 +109,7 @@ async def _service(way: str, *, pacing: Mapping[str, float]) -> Mapping[str, Any
         try:
             paced = await pace(Pace(**pacing, cpu=cpu), lambda: {"calls": calls})  # type: ignore[arg-type]  # JSON
         finally:
-            for task in standing:
-                task.cancel()
-            await asyncio.gather(*standing, return_exceptions=True)
+            await end(standing)
     return {**paced.clients, **paced.counted}
 
 

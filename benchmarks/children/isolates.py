@@ -23,6 +23,7 @@ from benchmarks.children.dispatch import Meter, drive
 from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.functions import body, length_of, nothing, spin
 from benchmarks.children.protocol import run_on, serve
+from benchmarks.children.standing import end
 
 __all__ = ["CALLS", "LOADS", "measure"]
 
@@ -199,11 +200,7 @@ async def _standing(run: Run, load: str) -> AsyncIterator[_Calls]:
         await asyncio.sleep(_LEARNING)
         yield calls
     finally:
-        for task in tasks:
-            task.cancel()
-        for error in await asyncio.gather(*tasks, return_exceptions=True):
-            if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
-                raise error
+        await end(tasks)
 
 
 class _Processes:

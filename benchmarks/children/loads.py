@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks.children.pools import Pool, Stamps, open_pool
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.pulse import Pulse
 from benchmarks.children.records import Records
+from benchmarks.children.standing import end
 from benchmarks.children.workloads import Phases, open_load
 
 __all__ = ["drive", "measure", "timed"]
@@ -64,7 +65,7 @@ async def _measure(
         cpu = meter.read()
         pulse.stop()
         told = {"threads_end": threading.active_count(), "statistics": pool.statistics()}
-        await _end(standing)
+        await end(standing)
     return {
         "phases": run.summaries(),
         **cpu,
@@ -90,15 +91,6 @@ async def _warm_up(run: Run, seconds: float, calls: int) -> None:
     # An event would be one thing more to look at with every call.
     while run.returned() < calls and time.perf_counter() < began + _WARMUP_MOST:  # noqa: ASYNC110
         await asyncio.sleep(seconds / 10)
-
-
-async def _end(standing: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel what is queued; raise what went wrong in a call."""
-    for task in standing:
-        task.cancel()
-    for outcome in await asyncio.gather(*standing, return_exceptions=True):
-        if isinstance(outcome, BaseException) and not isinstance(outcome, asyncio.CancelledError):
-            raise outcome
 
 
 class Run:

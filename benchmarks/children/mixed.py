@@ -12,6 +12,7 @@ from benchmarks.children.echoing import Pace, pace
 from benchmarks.children.pacer import figures
 from benchmarks.children.protocol import run_on, serve
 from benchmarks.children.services import SERVICES, Service
+from benchmarks.children.standing import end
 from benchmarks.children.work import at_one_speed, timed_units, wait
 
 __all__ = ["measure"]
@@ -49,9 +50,7 @@ async def _measure(serving: _Serving, way: str, size: int | None, pacing: Pace) 
             paced = await pace(pacing, serving.counts)
             told = service.told()
         finally:
-            for task in standing:
-                task.cancel()
-            await asyncio.gather(*standing, return_exceptions=True)
+            await end(standing)
     return {**paced.clients, **paced.counted, "request": figures(serving.times), "told": told}
 
 
