@@ -48,6 +48,8 @@ _ROOT = Path(__file__).resolve().parent.parent
 RESULTS = _ROOT / "benchmarks" / "results"
 
 _CHILD_TIMEOUT = 600.0
+_MEASURED = ("hybridrt", "benchmarks", "examples")
+"""Folders of the code that runs: `gateway` and `rag` measure examples."""
 _LIBRARIES = ("anyio", "psutil", "uvloop")
 _DISTURBING = ("HYBRIDRT_", "PYTHONASYNCIODEBUG", "PYTHONDEVMODE", "PYTHONTRACEMALLOC", "PYTHONMALLOC")
 """Variables of the caller that would change what is measured; children do not inherit them."""
@@ -259,7 +261,7 @@ def commit(root: Path = _ROOT) -> str | None:
         return None
     try:
         head = _git(root, "rev-parse", "--short=7", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--", "hybridrt", "benchmarks", ":!benchmarks/results")
+        changed = _git(root, "status", "--porcelain", "--", *_MEASURED, ":!benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return None
     return f"{head} with uncommitted changes" if changed else head

@@ -114,13 +114,14 @@ def test_the_facts_name_neither_the_machine_nor_its_paths() -> None:
     assert "/" not in told
 
 
-def test_the_facts_name_the_commit_and_changes_to_what_is_measured(tmp_path: Path) -> None:
+@pytest.mark.parametrize("measured", ["hybridrt", "examples/gateway"])
+def test_the_facts_name_the_commit_and_changes_to_what_is_measured(tmp_path: Path, measured: str) -> None:
     def git(*command: str) -> None:
         who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main")
         subprocess.run(["git", *who, *command], cwd=tmp_path, check=True, capture_output=True)
 
     assert commit(tmp_path) is None
-    for folder in ("hybridrt", "benchmarks/results"):
+    for folder in (measured, "benchmarks/results"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "file").write_text("before")
     git("init")
@@ -131,9 +132,9 @@ def test_the_facts_name_the_commit_and_changes_to_what_is_measured(tmp_path: Pat
     assert re.fullmatch("[0-9a-f]{7,}", head)
     (tmp_path / "benchmarks" / "results" / "file").write_text("after")
     assert commit(tmp_path) == head
-    (tmp_path / "hybridrt" / "file").write_text("after")
+    (tmp_path / measured / "file").write_text("after")
     assert commit(tmp_path) == f"{head} with uncommitted changes"
-    assert commit(tmp_path / "hybridrt") is None
+    assert commit(tmp_path / measured) is None
 
 
 @pytest.mark.parametrize("report", REPORTS, ids=[report.name for report in REPORTS])
