@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from benchmarks.agents import WAYS, candidates
 from benchmarks.children.agent_server import _reply
@@ -36,3 +37,10 @@ def test_the_model_asks_for_all_tools_at_once_and_then_answers() -> None:
     assert [call["function"]["name"] for call in delta["tool_calls"]] == ["one", "two"]
     deltas, reason = _reply({"messages": [question, {"role": "tool", "content": "1"}], "tools": tools})
     assert (deltas, reason) == ([{"content": "That is the answer."}], "stop")
+
+
+def test_a_question_whose_tool_fails_is_not_answered() -> None:
+    told = [{"role": "tool", "content": content} for content in ("40", "2.5e3", "Error: no such document")]
+    with pytest.raises(web.HTTPBadRequest) as refused:
+        _reply({"messages": told})
+    assert refused.value.text == "expected a number from each tool, got 'Error: no such document'"

@@ -44,7 +44,9 @@ async def _complete(request: web.Request) -> web.StreamResponse:
 
 
 def _reply(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
-    if any(message["role"] == "tool" for message in body["messages"]):
+    if told := [message["content"] for message in body["messages"] if message["role"] == "tool"]:
+        if failed := [content for content in told if not _is_number(content)]:
+            raise web.HTTPBadRequest(text=f"expected a number from each tool, got {failed[0]!r}")
         return [{"content": "That is the answer."}], "stop"
     question = body["messages"][-1]["content"]
     calls = [
@@ -57,6 +59,15 @@ def _reply(body: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
         for number, tool in enumerate(body["tools"])
     ]
     return [{"tool_calls": calls}], "tool_calls"
+
+
+def _is_number(content: str) -> bool:
+    """Return True if that is what a tool returns; one that fails sends words, and is no work done."""
+    try:
+        float(content)
+    except ValueError:
+        return False
+    return True
 
 
 async def _serve() -> None:
