@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -72,6 +73,17 @@ def test_a_report_that_changes_changes_the_document(tmp_path: Path) -> None:
     ((path, made),) = stale(tmp_path)
     assert path.name == "figures.md"
     assert "to 9.87 %" in " ".join(made.split())
+
+
+def test_a_choice_that_keeps_the_loop_does_not_count_as_near(tmp_path: Path) -> None:
+    for name in ("inline", "lost_workers", "placement"):
+        report = json.loads((RESULTS / f"{name}-py3.13.json").read_text())
+        if name == "placement":
+            us = {"auto": 500.0, "inline": 500.0, "thread": 550.0, "isolate": 600.0}
+            report["rows"] = [{"name": "", "kind": "long", "us": us, "chosen": "inline", "regret": 0.91}]
+        (tmp_path / f"{name}-py3.13.json").write_text(json.dumps(report))
+    text = BLOCKS["what the choice of a place does"](Reports(tmp_path))
+    assert "for 0 of [1 functions]" in " ".join(text.split())
 
 
 def test_what_is_said_of_ours_on_a_load_is_all_of_a_runtime() -> None:

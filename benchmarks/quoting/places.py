@@ -13,7 +13,7 @@ from benchmarks.figures import table
 from benchmarks.harness import Sample
 from benchmarks.inline import added
 from benchmarks.isolates import call_us, delay_p99, times_thread, work_shares
-from benchmarks.placement import NEAR
+from benchmarks.placement import Row
 from benchmarks.quoting.reports import Reports, between, delay, machine, paragraph
 
 __all__ = ["BLOCKS"]
@@ -95,7 +95,7 @@ def _choice(reports: Reports) -> str:
         )
     )
     rows = reports("placement-py3.13")["rows"]
-    near = sum(row["regret"] <= NEAR for row in rows)
+    near = sum(Row(**row).is_near for row in rows)
     killed = reports("lost_workers-py3.13")["samples"]
     ends = Counter[str]()
     for sample in killed:
