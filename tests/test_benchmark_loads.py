@@ -285,6 +285,14 @@ def test_what_a_load_found_survives_the_process(tmp_path: Path) -> None:
     assert Store(None).found == {}
 
 
+def test_findings_of_a_shorter_run_are_measured_again() -> None:
+    short = findings(ours=(1.0,) * plan.SHORT.pairs, best=(1.0,) * plan.SHORT.pairs)
+    short["seconds"] = plan.SHORT.seconds
+    assert plan.is_measured(short, plan.SHORT)
+    assert not plan.is_measured(short, plan.OFFICIAL)
+    assert not plan.is_measured(None, plan.SHORT)
+
+
 def test_records_count_what_came_back_in_the_window() -> None:
     records = Records()
     for number in range(100):

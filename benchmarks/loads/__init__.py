@@ -25,7 +25,7 @@ def run(options: Options) -> Report:
     head = header(__doc__, options, timing.pairs, absent)
     store = Store(options.folder)
     for number, load in enumerate(wanted, start=1):
-        if not (options.resume and load.name in store.found):
+        if not (options.resume and plan.is_measured(store.found.get(load.name), timing)):
             progress = Progress(f"loads {number}/{len(wanted)} {load.name}")
             store.keep(load.name, measure(load, timing, progress))
     return report.make(head, timing, store.found)

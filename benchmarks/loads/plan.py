@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchmarks.harness import importable
 
-__all__ = ["LOADS", "OFFICIAL", "QUICK", "SHORT", "Load", "Timing", "choose"]
+__all__ = ["LOADS", "OFFICIAL", "QUICK", "SHORT", "Load", "Timing", "choose", "is_measured"]
 
 _NEEDED = ("numpy",)
 """By the child, for its arithmetic."""
@@ -116,6 +117,13 @@ LOADS = (
     Load(name="two-phase", title="20 ms of waiting, for half the run; then 5 ms of Python", patience=8.0),
 )
 """In the order of the report: the seven edge workloads, the paper's synthetic ones, and known shapes."""
+
+
+def is_measured(findings: Mapping[str, Any] | None, timing: Timing) -> bool:
+    """Return True if there are findings of a load, from runs as long and as many as those of a timing."""
+    if findings is None:
+        return False
+    return (findings["seconds"], len(findings["pairs"])) == (timing.seconds, timing.pairs)
 
 
 def choose(only: Sequence[str], loads: Sequence[Load] = LOADS) -> tuple[list[Load], list[str]]:
