@@ -169,17 +169,20 @@ def spawn(candidate: Candidate) -> Sample:
     """Run a candidate in a fresh process and return the JSON object it printed.
 
     Raises:
-        ChildError: The process failed or printed something else.
+        ChildError: The process failed, did not end in time or printed something else.
     """
     command = [sys.executable, "-m", f"benchmarks.children.{candidate.job}", json.dumps(candidate.arguments)]
-    done = subprocess.run(
-        command,
-        cwd=_ROOT,
-        env=_environment(candidate),
-        text=True,
-        capture_output=True,
-        timeout=_CHILD_TIMEOUT,
-    )
+    try:
+        done = subprocess.run(
+            command,
+            cwd=_ROOT,
+            env=_environment(candidate),
+            text=True,
+            capture_output=True,
+            timeout=_CHILD_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ChildError(f"{candidate.name} must end within {_CHILD_TIMEOUT:g} s, and did not") from error
     if done.returncode:
         raise ChildError(f"{candidate.name} ended with code {done.returncode}:\n{done.stderr}")
     return _parse(candidate.name, done.stdout)

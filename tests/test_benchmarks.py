@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import phases, starts
+from benchmarks import harness, phases, starts
 from benchmarks.__main__ import main
 from benchmarks.children import echo, mixed
 from benchmarks.children.dispatch import Meter, drive
@@ -204,6 +204,14 @@ def test_a_candidate_that_fails_says_why() -> None:
     broken = Candidate(name="broken", job="clocks", arguments={"reads": "many", "blocks": 1})
     with pytest.raises(ChildError, match=r"(?s)broken ended with code 1:.*TypeError"):
         spawn(broken)
+
+
+def test_a_candidate_that_does_not_end_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(harness, "_CHILD_TIMEOUT", 0.01)
+    assert main(["dispatch", "--quick", "--only", "inline on asyncio"]) == 1
+    assert "inline on asyncio must end within 0.01 s, and did not" in capsys.readouterr().err
 
 
 @pytest.mark.slow
