@@ -58,7 +58,7 @@ class Target:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all do not exceed."""
+    """Return the smallest value that more than `share` of all do not exceed, or the greatest."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
