@@ -180,6 +180,16 @@ def test_the_report_holds_and_misses_its_promises() -> None:
     assert not any(t["held"] for t in slow.data["targets"] if "efficiency" in t["claim"])
 
 
+def test_a_runtime_is_held_to_what_the_executor_alone_is() -> None:
+    found = findings()
+    found["alternatives"] = {"runtime": [sample(90.0, p99=0.2)] * 3}
+    targets = make(HEAD, plan.OFFICIAL, {"compute": found}).data["targets"]
+    held = {target["claim"]: target["held"] for target in targets}
+    for claim in ("compute: efficiency", "compute: p99 of a call / best"):
+        assert held[claim]
+        assert not held[f"{claim}, Runtime"]
+
+
 def test_the_others_run_as_long_and_as_often_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, float]] = []
 
