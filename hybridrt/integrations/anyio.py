@@ -111,6 +111,9 @@ class AnyioThreads:
         """Run a call as anyio would, on a thread of the pool."""
         await names.backend.checkpoint()
         async with names.bound(limiter) or nullcontext():
+            if self.loop_binding.pool.refusal is not None:  # it has closed meanwhile
+                unbounded = names.limiter(1)
+                return await names.run_sync(names.backend, func, args, abandon_on_cancel, unbounded)
             with names.cancel_scope() as scope:
                 call = self._make_call(names, func, args)
                 call.abandons, call.scope = abandon_on_cancel, scope
@@ -218,6 +221,7 @@ class Names:
     def __init__(self, module: Any) -> None:
         self.backend = module.AsyncIOBackend
         self.cancel_scope = module.CancelScope
+        self.limiter = module.CapacityLimiter
         self.threadlocals = module.threadlocals
         self.claim_worker_thread = module.claim_worker_thread
         self._default_limiter = module._default_thread_limiter

@@ -118,6 +118,24 @@ async def test_once_the_executor_takes_no_more_they_run_on_anyios_threads() -> N
         assert not (await run_sync(thread_name)).startswith("hybridrt")
 
 
+async def test_a_call_that_waits_for_a_token_while_the_executor_closes_runs_on_anyios_threads() -> None:
+    limiter = anyio.CapacityLimiter(1)
+    async with Runtime() as runtime:
+        async with limiter:
+            task = asyncio.create_task(run_sync(thread_name, limiter=limiter))
+            await eventually(lambda: limiter.statistics().tasks_waiting == 1)
+            runtime.executor.shutdown(wait=False)
+        assert not (await task).startswith("hybridrt")
+
+
+async def test_a_call_that_begins_as_the_runtime_closes_runs() -> None:
+    """As the clean-up of a request that the server cancels before it closes the runtime."""
+    async with Runtime():
+        task = asyncio.create_task(run_sync(thread_name))
+        await turns(1)
+    assert (await task) != ""
+
+
 async def test_each_loop_has_its_own() -> None:
     def of_another_loop() -> str:
         return asyncio.run(run_sync(thread_name))
