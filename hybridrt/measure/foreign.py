@@ -11,6 +11,8 @@ import threading
 import time
 from collections.abc import Iterable, Sized
 
+from hybridrt.measure.threads import own_clock_id
+
 __all__ = ["ThreadClocks"]
 
 
@@ -18,9 +20,7 @@ class ThreadClocks:
     """CPU time of a changing set of threads; about 0.5 us a thread."""
 
     def __init__(self) -> None:
-        getter = getattr(time, "pthread_getcpuclockid", None)
-        own = None if getter is None else getter(threading.get_ident())
-        self._readable = own == _clock_id(threading.get_native_id())
+        self._readable = own_clock_id() == _clock_id(threading.get_native_id())
         self._last: dict[int, int] | None = None
 
     def restart(self, native_ids: Iterable[int]) -> None:

@@ -13,7 +13,16 @@ import time
 
 from hybridrt.measure import kernel
 
-__all__ = ["ThreadProbe"]
+__all__ = ["ThreadProbe", "own_clock_id"]
+
+
+def own_clock_id() -> int | None:
+    """Return the id of the calling thread's CPU clock; None where there is none."""
+    getter = getattr(time, "pthread_getcpuclockid", None)
+    try:
+        return None if getter is None else int(getter(threading.get_ident()))
+    except OSError:  # gevent has patched `get_ident`, and this is a greenlet of its
+        return None
 
 
 class ThreadProbe:
@@ -22,8 +31,7 @@ class ThreadProbe:
     __slots__ = ("_clock_id", "_folder")
 
     def __init__(self) -> None:
-        getter = getattr(time, "pthread_getcpuclockid", None)
-        self._clock_id: int | None = None if getter is None else getter(threading.get_ident())
+        self._clock_id = own_clock_id()
         self._folder: str | None = f"/proc/self/task/{threading.get_native_id()}"
 
     def cpu_ns(self) -> int | None:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from hybridrt.measure import kernel
+from hybridrt.measure.foreign import ThreadClocks
 from hybridrt.measure.threads import ThreadProbe
 
 DEADLINE = 30.0
@@ -67,6 +68,15 @@ def test_the_clock_of_a_spinning_thread_moves() -> None:
         while (now := probe.cpu_ns() or 0) < before + 10_000_000 and time.monotonic() < deadline:
             pass
         assert now >= before + 10_000_000
+
+
+def test_in_a_greenlet_that_passes_for_a_thread_the_clock_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(ident: int) -> int:
+        raise ProcessLookupError(3, "No such process")
+
+    monkeypatch.setattr(time, "pthread_getcpuclockid", refuse, raising=False)
+    assert ThreadProbe().cpu_ns() is None
+    assert ThreadClocks().spent([threading.get_native_id()]) is None
 
 
 def compute_for(cpu_seconds: float) -> None:
