@@ -1,9 +1,10 @@
 """Find out where calls wait of functions that wait and compute by turns.
 
-Their calls hold no permit while they wait, so the sampler has no reason to look at them. So some of them are
-looked at twice within milliseconds: one that stands at the same instruction, whose thread has used no CPU and
-was not put on a core, or had the GIL free all the time, waits there. A thread that waits for the GIL wakes at
-least every switch interval.
+Their calls hold no permit while they wait, so the sampler has no reason to look at them. Those that come back
+from a known site hold one, and it would take the sampler longer to be sure than many a further wait lasts. So
+some of both are looked at twice within milliseconds: one that stands at the same instruction, whose thread
+has used no CPU and was not put on a core, or had the GIL free all the time, waits there. A thread that waits
+for the GIL wakes at least every switch interval.
 
 Called by the governor alone, without the shared lock.
 """
@@ -17,7 +18,7 @@ from hybridrt.measure.frames import top_frames
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.roster import all_workers
 from hybridrt.pool.site_events import SiteEvents, is_never_site
-from hybridrt.pool.state import Pool, Worker
+from hybridrt.pool.state import Call, Pool, Worker
 
 __all__ = ["SiteFinder"]
 
@@ -89,7 +90,7 @@ class SiteFinder:
         waiting = [
             worker
             for worker in workers
-            if (call := worker.call) is not None and call.profile.puzzling and worker.probe is not None
+            if (call := worker.call) is not None and _may_tell(worker, call) and worker.probe is not None
         ]
         if not waiting:
             return []
@@ -113,6 +114,11 @@ class SiteFinder:
                 profile = None if call is None else call.profile
                 found |= self._sites.add(now.code, now.offset, doubtful=doubtful, profile=profile)
         return found
+
+
+def _may_tell(worker: Worker, call: Call) -> bool:
+    """Return True if a call may wait where that is not known: anywhere, or in a computing phase."""
+    return call.profile.puzzling or (call.profile.gated and worker.permit != NONE)
 
 
 def _stand(worker: Worker, frames: dict[int, FrameType]) -> _Stand | None:
