@@ -108,6 +108,8 @@ class SiteFinder:
                 continue
             if now.code is not before.code or now.cpu_ns - before.cpu_ns > _STILL_NS:
                 continue
+            if now.worker.probe is None or now.worker.probe.is_runnable():
+                continue  # it would compute, had it a core
             if steady or (now.ins is not None and now.ins == before.ins):
                 doubtful = native and before.worker.permit != NONE
                 call = before.worker.call

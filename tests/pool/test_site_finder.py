@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from hybridrt.measure.threads import ThreadProbe
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.site_finder import SiteFinder
 from hybridrt.values import Kind
@@ -15,9 +16,13 @@ from .racing import known, open_pool, submit
 from .support import DEADLINE
 
 
-@pytest.mark.parametrize(("kind", "found"), [(Kind.SHORT, True), (Kind.WAITING, False)])
-def test_a_call_that_waits_with_the_permit_of_a_phase_is_asked_where(kind: Kind, found: bool) -> None:
+@pytest.mark.parametrize("lacks_core", [False, True])
+@pytest.mark.parametrize("kind", [Kind.SHORT, Kind.WAITING])
+def test_a_call_that_waits_with_the_permit_of_a_phase_is_asked_where(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, lacks_core: bool
+) -> None:
     """It may wait twice, and only one of the places is known; without a permit it keeps nothing back."""
+    monkeypatch.setattr(ThreadProbe, "is_runnable", lambda self: lacks_core)
     gate, inner = threading.Lock(), threading.Event()
     gate.acquire()
 
@@ -40,5 +45,6 @@ def test_a_call_that_waits_with_the_permit_of_a_phase_is_asked_where(kind: Kind,
         places = [site.function for site in sites.statistics().sites]
         gate.release()
         call.result(DEADLINE)
-    assert (holds, places) == (found, [waits_there.__qualname__] * found)
+    assert holds == (kind is Kind.SHORT)
+    assert places == [waits_there.__qualname__] * (holds and not lacks_core)
     sites.rest()
