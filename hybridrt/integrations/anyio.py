@@ -128,6 +128,7 @@ class AnyioThreads:
                 finally:
                     self.in_flight -= 1
                     call.scope = None  # which refers to the task
+                    del call  # an error's traceback holds this frame
 
     def _make_call(self, names: Names, func: Callable[..., Any], args: tuple[Any, ...]) -> ScopedCall:
         loop_binding = self.loop_binding

@@ -175,7 +175,10 @@ async def test_a_call_whose_scope_is_cancelled_while_it_is_queued_never_runs() -
     assert (ran, scope.cancelled_caught) == ([], True)
 
 
-async def test_nothing_is_kept_of_a_call_that_fails_within_a_scope() -> None:
+@pytest.mark.parametrize("run", [lambda fail: offload(fail)(), anyio.to_thread.run_sync])
+async def test_nothing_is_kept_of_a_call_that_fails_within_a_scope(
+    run: Callable[[Callable[[], None]], Awaitable[None]],
+) -> None:
     class Lost(Exception):
         pass
 
@@ -189,7 +192,7 @@ async def test_nothing_is_kept_of_a_call_that_fails_within_a_scope() -> None:
         try:
             with anyio.CancelScope():
                 try:
-                    await offload(fail)()
+                    await run(fail)
                 except Lost as error:
                     seen.append(weakref.ref(error))
             await eventually(lambda: seen[0]() is None)
