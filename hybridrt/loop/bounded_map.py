@@ -48,6 +48,7 @@ async def bounded_map(
                     await wait_or_shield(scope, tasks)
     except BaseExceptionGroup as failures:
         failure = failures.exceptions[0] if len(failures.exceptions) == 1 else failures
+        failures.__traceback__ = None  # up to Python 3.13.0 its last frame refers to it
     except BaseException as error:
         failure = error
     if isinstance(source, AsyncGenerator):

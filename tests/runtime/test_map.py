@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
+from tests.streams.support import Payload, no_collections
 
 
 async def asynchronous(items: Any) -> AsyncIterator[Any]:
@@ -410,3 +412,17 @@ async def test_a_map_uses_the_runtime_it_belongs_to() -> None:
         await runtime.map(abs, range(10))
         assert runtime.statistics().completed == 20
         await eventually(lambda: runtime.statistics().running == ())
+
+
+async def test_what_a_map_that_fails_was_given_is_freed_without_the_garbage_collector() -> None:
+    def fail(_: Payload) -> None:
+        raise LookupError("none")
+
+    async with Runtime() as runtime:
+        with no_collections():
+            payload = Payload()
+            freed = weakref.ref(payload)
+            with pytest.raises(LookupError):
+                await runtime.map(fail, [payload])
+            del payload
+            await eventually(lambda: freed() is None)
