@@ -14,7 +14,7 @@ from hybridrt.executor.executor import AdaptiveThreadPoolExecutor
 from hybridrt.isolates.context import Variables
 from hybridrt.isolates.setup import Setup
 from hybridrt.loop.call import LoopCall
-from hybridrt.loop.completions import completions_of, forget_closed
+from hybridrt.loop.completions import completions_of, forget_closed, forget_idle
 from hybridrt.loop.first_calls import HeldCalls
 from hybridrt.loop.inline import Turn
 from hybridrt.loop.submitters import watch_submitter
@@ -156,7 +156,7 @@ def current_binding() -> LoopBinding:
     except RuntimeError as error:
         raise RuntimeError(f"{error}; hybridrt needs one of asyncio or uvloop in this thread") from None
     if loop_binding is None:
-        forget_closed(_bindings)
+        forget_idle(_bindings, lambda known: known.completions.governed)
         loop_binding = _bindings[loop] = LoopBinding(loop, private_executor())
         watch_submitter(loop_binding.completions, loop_binding.executor._pool)
     return loop_binding

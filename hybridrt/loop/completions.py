@@ -30,13 +30,22 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from hybridrt.loop.executor_frames import make_recognisable
 from hybridrt.pool.state import DONE, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 
-__all__ = ["CROWD", "PAUSE_MAX_MS", "PAUSE_MIN_MS", "CompletionQueue", "completions_of", "forget_closed"]
+__all__ = [
+    "CROWD",
+    "PAUSE_MAX_MS",
+    "PAUSE_MIN_MS",
+    "CompletionQueue",
+    "completions_of",
+    "forget_closed",
+    "forget_idle",
+]
 
 logger = logging.getLogger("hybridrt")
 
@@ -47,6 +56,9 @@ PAUSE_MIN_MS, PAUSE_MAX_MS = 2, 10
 """For how long the loop gathers ended calls: at least so that a good part of its turns are saved, at most two
 of the interpreter's own switch intervals. Whole numbers, because loops round their timers up to them. The
 least is not tuned."""
+_IDLE_MAX = 16
+"""Loops that do not run and were not closed, of which something is kept. Not tuned."""
+V = TypeVar("V")
 
 
 class CompletionQueue:
@@ -163,7 +175,7 @@ def completions_of(loop: asyncio.AbstractEventLoop) -> CompletionQueue:
     """Return the completion queue of a loop."""
     completions = _queues.get(loop)
     if completions is None:
-        forget_closed(_queues)
+        forget_idle(_queues, lambda queue: queue.governed)
         completions = _queues[loop] = CompletionQueue(loop)
     return completions
 
@@ -173,6 +185,17 @@ def forget_closed(table: dict[asyncio.AbstractEventLoop, Any]) -> None:
     for loop in list(table):
         if loop.is_closed():
             table.pop(loop, None)
+
+
+def forget_idle(table: dict[asyncio.AbstractEventLoop, V], in_use: Callable[[V], bool]) -> None:
+    """Drop what belongs to closed loops, and to loops at rest, which programs drop without closing them.
+
+    What the latter need is made anew if they run once more. The last few, and those in use, are kept.
+    """
+    forget_closed(table)
+    idle = [loop for loop, kept in tuple(table.items()) if not (loop.is_running() or in_use(kept))]
+    for loop in idle[:-_IDLE_MAX]:
+        table.pop(loop, None)
 
 
 def current_completions(loop: asyncio.AbstractEventLoop) -> CompletionQueue:

@@ -22,7 +22,7 @@ from contextvars import Context
 
 from hybridrt.executor.thread_pool import ThreadPool
 from hybridrt.governor.shield import LOOP_DELAY_TARGET
-from hybridrt.loop.completions import CompletionQueue, forget_closed
+from hybridrt.loop.completions import CompletionQueue, forget_idle
 from hybridrt.loop.watch import LoopWatch, this_run
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.uninterrupted import uninterrupted
@@ -65,7 +65,8 @@ class SubmitterWatch(LoopWatch):
 
     def _is_needless(self) -> bool:
         pool = self._pool
-        return super().is_over() or pool.refusal is not None or pool.draining or self._completions.governed
+        over = super().is_over() or self._loops.get(self._loop) is not self  # forgotten while the loop rested
+        return over or pool.refusal is not None or pool.draining or self._completions.governed
 
     def quicken(self) -> None:
         """Beat fast from now on; from any thread. A loop that does not run is told once."""
@@ -97,10 +98,9 @@ def watch_submitter(completions: CompletionQueue, pool: ThreadPool) -> None:
     known = pool.loops.get(loop)
     if known is not None and not known.is_over():
         return
-    forget_closed(pool.loops)
-    watch = SubmitterWatch(completions, pool)
+    forget_idle(pool.loops, lambda _: False)
+    watch = pool.loops[loop] = SubmitterWatch(completions, pool)
     try:
         watch.start()
     except SelfWaitError:  # a finalizer or a signal handler submits; the next call tries again
-        return
-    pool.loops[loop] = watch
+        pool.loops.pop(loop, None)

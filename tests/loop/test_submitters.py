@@ -163,6 +163,38 @@ def test_two_loops_that_share_an_executor_are_both_measured(executor: AdaptiveTh
         second.close()
 
 
+@pytest.mark.filterwarnings("ignore:unclosed")
+def test_loops_that_are_dropped_without_being_closed_are_not_all_kept(
+    executor: AdaptiveThreadPoolExecutor,
+) -> None:
+    async def call() -> asyncio.AbstractEventLoop:
+        await submit(executor)
+        await offload(int)()
+        return asyncio.get_running_loop()
+
+    loops = [weakref.ref(asyncio.new_event_loop().run_until_complete(call())) for _ in range(100)]
+    gc.collect()
+    left = [loop for each in loops if (loop := each()) is not None]
+    for loop in left:
+        loop.close()
+    assert 0 < len(left) < 50
+
+
+@LOOPS
+def test_a_loop_that_runs_again_after_a_long_rest_is_measured_once(
+    make: Callable[[], asyncio.AbstractEventLoop], executor: AdaptiveThreadPoolExecutor
+) -> None:
+    loops = [make() for _ in range(40)]
+    before = loops[0].run_until_complete(submit(executor))
+    for loop in loops[1:]:
+        loop.run_until_complete(submit(executor))
+    assert loops[0] not in executor._pool.loops
+    assert before.is_over()
+    assert not loops[0].run_until_complete(submit(executor)).is_over()
+    for loop in loops:
+        loop.close()
+
+
 async def test_shut_down_the_executor_measures_no_loop_any_more() -> None:
     executor = AdaptiveThreadPoolExecutor()
     watch = await submit(executor)
