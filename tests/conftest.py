@@ -7,6 +7,7 @@ leaves a thread or a changed switch interval behind; `tests.race` repeats the te
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -54,3 +55,12 @@ def quiet_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(threading, "excepthook", lambda _: ended.set())
     yield
     assert ended.wait(60)
+
+
+@pytest.fixture
+def without_gc() -> Iterator[None]:
+    """What dies in here dies by its reference count: a cycle would keep it."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()

@@ -200,6 +200,7 @@ class Gatherer:
             self._running.discard(batch)
             for item in batch.items:
                 item.cancel()
+            batch.items = []
             self._schedule()
             self._end_if_idle()
 

@@ -9,7 +9,6 @@ import gc
 import threading
 import traceback
 import weakref
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
@@ -138,15 +137,6 @@ async def test_tasks_bring_their_own_variables() -> None:
 
 class Thing:
     """Something that can be watched."""
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    """What dies in here dies by its reference count: a cycle would keep it."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_gc")

@@ -14,7 +14,6 @@ import pytest
 
 from hybridrt import Runtime, offload
 from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
-from tests.streams.support import Payload, no_collections
 
 
 async def asynchronous(items: Any) -> AsyncIterator[Any]:
@@ -414,15 +413,15 @@ async def test_a_map_uses_the_runtime_it_belongs_to() -> None:
         await eventually(lambda: runtime.statistics().running == ())
 
 
-async def test_what_a_map_that_fails_was_given_is_freed_without_the_garbage_collector() -> None:
-    def fail(_: Payload) -> None:
+@pytest.mark.usefixtures("without_gc")
+async def test_what_a_map_that_fails_was_given_dies_with_its_error() -> None:
+    def fail(numbers: frozenset[int]) -> None:
         raise LookupError("none")
 
     async with Runtime() as runtime:
-        with no_collections():
-            payload = Payload()
-            freed = weakref.ref(payload)
-            with pytest.raises(LookupError):
-                await runtime.map(fail, [payload])
-            del payload
-            await eventually(lambda: freed() is None)
+        numbers = frozenset([1, 2])
+        watch = weakref.ref(numbers)
+        with pytest.raises(LookupError):
+            await runtime.map(fail, [numbers])
+        del numbers
+        await eventually(lambda: watch() is None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -59,12 +58,3 @@ def make(kind: Kind, gate: Gate) -> Iterator[Make]:
 def make_ours(ours: Kind, gate: Gate) -> Iterator[Make]:
     """The same for tests of our class alone."""
     yield from _closing(ours, gate)
-
-
-@pytest.fixture
-def without_gc() -> Iterator[None]:
-    """What dies in here dies by its reference count: a cycle would keep it."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
