@@ -6,8 +6,6 @@ correct program is a `HybridrtError`, whose `started` says whether the call had.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 __all__ = [
     "HybridrtError",
     "IsolateInitializerError",
@@ -18,7 +16,6 @@ __all__ = [
     "QueueFullError",
     "RuntimeClosedError",
     "WorkerLostError",
-    "note",
 ]
 
 
@@ -107,9 +104,3 @@ class RuntimeClosedError(HybridrtError, RuntimeError):
     Attributes:
         started: False: the call never runs. True: it goes on unwatched; in an isolate's process it is ended.
     """
-
-
-def note(error: BaseException, text: str) -> None:
-    """Add a note to an error, unless its class takes none, as one that is a frozen dataclass."""
-    with suppress(Exception):
-        error.add_note(text)

@@ -17,6 +17,7 @@ PACKAGE = "hybridrt"
 ORDER = (
     "compat",
     "errors",
+    "notes",
     "arguments",
     "placements",
     "decisions",

@@ -15,7 +15,8 @@ from typing import Any
 
 from hybridrt.batches.figures import BatchFigures
 from hybridrt.deadline import current_scope
-from hybridrt.errors import OffloadTimeoutError, note
+from hybridrt.errors import OffloadTimeoutError
+from hybridrt.notes import add_note
 
 __all__ = ["Gatherer", "Item", "list_results"]
 
@@ -238,7 +239,7 @@ def list_results(name: str, count: int, results: Any) -> list[Any]:
 
 def _fail(name: str, items: list[Item], error: BaseException) -> None:
     if len(items) > 1:
-        note(error, f"raised by a batch of {len(items)} calls of {name}, which all fail")
+        add_note(error, f"raised by a batch of {len(items)} calls of {name}, which all fail")
     for item in items:
         if not item.done():
             item.set_exception(error)

@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Callable, 
 from contextlib import nullcontext
 from typing import Any
 
-from hybridrt.errors import note
 from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
+from hybridrt.notes import add_note
 
 __all__ = ["bounded_map"]
 
@@ -57,7 +57,7 @@ async def bounded_map(
         except Exception as error:
             if failure is None:
                 raise
-            note(failure, f"Closing the source of the map raised {error!r}, too.")
+            add_note(failure, f"Closing the source of the map raised {error!r}, too.")
     if failure is not None:
         try:
             raise failure

@@ -11,8 +11,9 @@ from typing import Any
 
 from anyio import create_memory_object_stream
 
-from hybridrt.errors import RuntimeClosedError, note
+from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.binding import LoopBinding
+from hybridrt.notes import add_note
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
 from hybridrt.pipeline.failures import failure
@@ -109,7 +110,7 @@ class StageCourse:
         error = failure(error, "function", self._pipe)
         self.failed += 1
         if not self.skips or isinstance(error, RuntimeClosedError):
-            note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
+            add_note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
             raise error
         self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
 

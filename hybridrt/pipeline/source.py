@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack
 from itertools import islice
 from typing import Any
 
-from hybridrt.errors import note
 from hybridrt.loop.binding import LoopBinding
+from hybridrt.notes import add_note
 from hybridrt.offload import offload
 from hybridrt.pipeline.failures import FAILURES, failure
 from hybridrt.pipeline.joint import Joint
@@ -68,7 +68,7 @@ class SourceCourse:
                 await self._offloaded(source)
         except FAILURES as error:
             failed = failure(error, "source", pipe)
-            note(failed, f"in the source of the pipe, after {self.items} items")
+            add_note(failed, f"in the source of the pipe, after {self.items} items")
             raise failed  # noqa: B904  # it is the error itself, or has it for its cause
         self._out.end()
         self.ended = time.perf_counter()
