@@ -94,7 +94,7 @@ def overdraw_locked(pool: Pool, now_ns: int, before_ns: int) -> list[Worker]:
             pool.admission.start_beyond(still, call, now_ns)
             left_queue_locked(pool, 1)
             pool.tally.overdrafts += 1
-            to_start += assign_locked(pool, call)
+            assign_locked(pool, call, to_start)
     return to_start + dispatch_locked(pool) if pool.tally.overdrafts != before else to_start
 
 

@@ -37,11 +37,16 @@ def has_capacity(pool: Pool, resolving: int) -> bool:
     return bool(pool.roster.idle) or len(pool.roster.workers) - resolving < pool.roster.max_workers
 
 
-def add_worker(pool: Pool) -> Worker:
-    """Return a new worker that `start` must be called for."""
+def add_worker(pool: Pool, to_start: list[Worker]) -> Worker:
+    """Return a new worker, which is added to those that are to be started."""
     worker = pool.spawn(f"{pool.roster.prefix}_{next(pool.roster.numbers)}")
     pool.roster.threads.add(worker.thread)  # first: without memory for it there is no worker
-    pool.roster.workers.add(worker)
+    to_start.append(worker)
+    try:
+        pool.roster.workers.add(worker)
+    except MemoryError:
+        to_start.pop()
+        raise
     return worker
 
 

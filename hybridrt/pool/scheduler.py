@@ -177,45 +177,46 @@ def requeue_locked(pool: Pool, call: Call, *, first: bool = False) -> None:
 def dispatch_locked(pool: Pool) -> list[Worker]:
     """Assign every call that may start; return the workers to be started."""
     to_start: list[Worker] = []
-    while pool.queued:
-        resolves = pool.resolve_lane and pool.resolving < RESOLVERS_MAX
-        if not (resolves or has_capacity(pool, pool.resolving)):
-            break
-        call = take_locked(pool)
-        if call is None:
-            break
-        to_start += assign_locked(pool, call)
-        if call.state == QUEUED:  # there was no memory for a worker: the governor's next step tries again
-            break
-    pool.admission.moved = False
-    if pool.admission.lacks_permit():
-        pool.budget.waiting_for_permit[pool] = None
-        pool.governor.wake_locked()
-    else:
-        pool.budget.waiting_for_permit.pop(pool, None)
+    try:
+        while pool.queued:
+            resolves = pool.resolve_lane and pool.resolving < RESOLVERS_MAX
+            if not (resolves or has_capacity(pool, pool.resolving)):
+                break
+            call = take_locked(pool)
+            if call is None:
+                break
+            assign_locked(pool, call, to_start)
+            if call.state == QUEUED:  # there was no memory for a worker: the governor's next step tries again
+                break
+        pool.admission.moved = False
+        if pool.admission.lacks_permit():
+            pool.budget.waiting_for_permit[pool] = None
+            pool.governor.wake_locked()
+        else:
+            pool.budget.waiting_for_permit.pop(pool, None)
+    except MemoryError:  # workers that were given calls are to start all the same
+        pool.roster.retries = True
     return to_start
 
 
 def dispatch_to_idle_locked(pool: Pool) -> None:
     """Assign calls that may start to parked workers, as far as there are any."""
     while pool.roster.idle and pool.queued and (call := take_locked(pool)) is not None:
-        assign_locked(pool, call)
+        assign_locked(pool, call, NO_WORKERS)
 
 
-def assign_locked(pool: Pool, call: Call) -> list[Worker]:
-    """Give a call to a parked worker, or to a new one, which is returned, unless it needs none.
+def assign_locked(pool: Pool, call: Call, to_start: list[Worker]) -> None:
+    """Give a call to a parked worker, or to a new one, which is added to `to_start`.
 
     Where there is no memory for a new one the call is queued again.
     """
-    roster = pool.roster
+    idle = pool.roster.idle
     try:
-        to_start = [] if roster.idle else [add_worker(pool)]
+        worker = idle.pop() if idle else add_worker(pool, to_start)
     except MemoryError:
         _put_back(pool, call)
-        return NO_WORKERS
-    worker = to_start[0] if to_start else roster.idle.pop()
-    _begin(pool, worker, call)
-    return to_start
+    else:
+        _begin(pool, worker, call)
 
 
 def _put_back(pool: Pool, call: Call) -> None:

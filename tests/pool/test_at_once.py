@@ -117,7 +117,7 @@ def test_a_call_that_is_queued_again_keeps_nothing_of_its_first_start(stage: Sta
 
 
 def test_the_governor_releases_what_ended_up_to_a_call_with_a_callback_of_somebody(stage: Stage) -> None:
-    worker = add_worker(stage.pool)
+    worker = add_worker(stage.pool, [])
     told: list[str] = []
     _, second, _ = calls = [make_call(stage.pool, len, "") for _ in range(3)]
     second.add_done_callback(lambda _: told.append("second"))
@@ -152,11 +152,11 @@ def test_a_thread_that_is_hired_while_all_are_looked_at_waits_for_that(stage: St
 
     def add_third_worker() -> None:
         with stage.budget.lock:
-            to_start.append(add_worker(stage.pool))
+            add_worker(stage.pool, to_start)
 
     to_start: list[object] = []
     roster.threads = Interrupted(add_third_worker)
-    kept = [add_worker(stage.pool), add_worker(stage.pool)]
+    kept = [add_worker(stage.pool, []), add_worker(stage.pool, [])]
     assert len(all_threads(stage.pool)) == len(kept)
     until(lambda: to_start, "the third is hired")
 

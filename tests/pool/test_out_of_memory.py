@@ -211,3 +211,28 @@ def test_a_worker_that_could_not_be_noted_is_none(
     pool.start(to_start)
     assert call.result(DEADLINE) == (1,)
     assert len(pool.roster.workers) == 1
+
+
+def test_workers_that_were_given_calls_start_though_memory_ends_in_the_middle_of_a_dispatch(
+    make_private: MakePool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = make_private(lanes=False, max_workers=4)
+    take = pool.admission.take
+
+    def ends_after_two(*args: Any) -> Any:
+        if len(pool.roster.workers) < 2:
+            return take(*args)
+        monkeypatch.undo()
+        raise MemoryError
+
+    calls = [make_call(pool, named("call"), number) for number in range(4)]
+    with pool.lock:
+        for call in calls:
+            call.queued_ns = pool.roster.queue_ns()
+            pool.admission.put(call)
+        pool.queued = len(calls)
+        monkeypatch.setattr(pool.admission, "take", ends_after_two)
+        to_start = dispatch_locked(pool)
+    pool.start(to_start)
+    pool.governor.wake()
+    assert [call.result(DEADLINE) for call in calls] == [(number,) for number in range(4)]
