@@ -357,7 +357,7 @@ class Governor:
                 pools = [pool for pool in self.budget.pools if not is_over(pool)]
                 self.budget.permits.hand_on()
                 self._measure(tick)
-                changed = cores != self.budget.cores
+                changed = (cores, self.budget.gil) != (self.budget.cores, self.budget.permits.gil)
                 if changed:
                     self.budget.set_cores_locked(cores)
                     for pool in pools:

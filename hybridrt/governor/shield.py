@@ -132,7 +132,7 @@ class Shield:
     ) -> None:
         self._budget = budget
         self._permanent = permanent
-        self._switch = switch if budget.gil else None
+        self._given_switch = switch
         self._wanted = switch is not None
         self._loop_first = LoopFirst()
         self._slices = ShortSlices()
@@ -158,6 +158,11 @@ class Shield:
         self._before = (False, 0)
         self.loop_delay: float | None = None
         self.armed = True
+
+    @property
+    def _switch(self) -> Switch | None:
+        """Return the switch interval to govern; None where there is no GIL to switch."""
+        return self._given_switch if self._budget.gil else None
 
     # ------------------------------------------------------------------ who computes
 

@@ -62,6 +62,7 @@ class Permits:
         "capacity",
         "cores",
         "ended",
+        "gil",
         "held",
         "in_a_row",
         "left",
@@ -78,6 +79,7 @@ class Permits:
 
     def set_cores(self, cores: int, *, gil: bool) -> None:
         """Limit calls by so many cores; permits beyond that are given back as their calls end."""
+        self.gil = gil
         self.capacity = 1 if gil else cores
         self.cores = cores
 

@@ -507,6 +507,7 @@ class SharedBudget:
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.gil = gil_enabled() if gil is None else gil
+        self._asks_gil = gil is None
         self._counts_cores = cores is None
         self.cores = usable_cores() if cores is None else cores
         self.memory: Memory = read_memory()
@@ -534,8 +535,10 @@ class SharedBudget:
     def look_at_host(self) -> int:
         """Read what the process may use by now, without the lock, for it reads files; return its cores.
 
-        One budget of memory holds for all pools: the least that one of them was given.
+        One budget of memory holds for all pools: the least that one of them was given. Without a GIL the
+        import of an extension may switch it on.
         """
+        self.gil = gil_enabled() if self._asks_gil else self.gil
         budgets = [
             pool.memory_max
             for pool in self.all_pools()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridrt.pool import state as state_module
 from hybridrt.pool.permits import FREE, LONG, NONE, SHORT, Permits
 from hybridrt.values import Kind
 
@@ -284,3 +285,16 @@ class NeverGranted:
 
     def granted_locked(self, permit: int) -> bool:
         raise AssertionError("it was handed a permit")
+
+
+def test_a_gil_that_an_extension_switches_on_counts_from_the_next_look_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state_module, "gil_enabled", lambda: True)
+    stage = Stage(gil=False, cores=4)
+    stage.step(prompt=True)
+    assert not stage.budget.gil  # what was given is not asked for
+    stage.budget._asks_gil = True
+    stage.budget.governor.look_soon_locked()
+    stage.step(MS, prompt=True)
+    assert (stage.budget.gil, stage.permits.capacity, stage.pool.limits.capacity) == (True, 1, 1)

@@ -337,6 +337,13 @@ def test_without_a_gil_there_is_nothing_to_govern() -> None:
     assert watch.quickened == 1
 
 
+def test_a_gil_that_is_switched_on_later_is_governed() -> None:
+    play = Play(gil=False)
+    play.budget.gil = True
+    play.begin()
+    assert play.switch.history != []
+
+
 def test_when_the_governor_fails_it_is_given_back_until_that_works_again(play: Play) -> None:
     play.begin()
     play.budget.governor._fail(OSError("no more"))
