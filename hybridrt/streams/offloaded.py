@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from dataclasses import replace
 from functools import cache, partial
+from math import inf
 from types import ModuleType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -27,6 +28,8 @@ S = TypeVar("S")
 T = TypeVar("T")
 
 _NO_ISOLATE = (NotPortableError, IsolateInitializerError, IsolateStartError, WorkerLostError)
+_STREAMS = 256.0
+"""Streams in threads after one whose arguments could not be carried. Not measured."""
 BUFFER = 64
 """Items in the buffer where `buffer` is not given: short ones cross some dozens at a time. Not tuned."""
 
@@ -65,8 +68,8 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         closing = replace(chosen, queue_timeout=None)
         self._closing = Offloaded(fn, closing, limiter=self._limiter)
         self._seen = _Seen()
-        self._stays = False
-        """It cannot be carried to an isolate."""
+        self._stays = 0.0
+        """New streams that run in threads, because one could not be carried to an isolate."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:  # type: ignore[override]  # iterated, not awaited
         """Return an async iterator over what the generator yields."""
@@ -118,7 +121,8 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
                         return
                 except _NO_ISOLATE as error:
                     crosses = not isinstance(error, NotPortableError)
-                    self._stays = self._stays or not crosses
+                    if not crosses:  # an argument may be to blame; what is yielded is always alike
+                        self._stays = inf if error.started else _STREAMS
                     if not again or (crosses and error.started):
                         raise
                     # Nothing of it has been seen, and it is pure: once more, in a thread.
@@ -150,7 +154,10 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         """
         options = self._options
         forced = first_place(options)[0] == "isolate"
-        learns = options.pure and options.where == "auto" and IN_PLACE is None and not self._stays
+        learns = options.pure and options.where == "auto" and IN_PLACE is None
+        if self._stays and not forced:
+            self._stays -= 1.0
+            return None
         if not (forced or (learns and self._seen.ran_ns)):
             return None
         far = _isolated()
@@ -164,7 +171,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         except NotPortableError:
             if forced:
                 raise
-            self._stays = True
+            self._stays = inf
             return None
         if not forced and isolate_route.isolate_pool.lent >= isolate_route.isolate_pool.limiter.limit:
             return None  # as many streams hold one as may

@@ -145,6 +145,20 @@ async def test_a_pure_generator_moves_once_it_is_worth_it(
     assert locks._stays
 
 
+async def test_a_generator_whose_argument_could_not_be_carried_moves_later(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Local(int):
+        """It cannot be pickled."""
+
+    pids: Any = offload(far.some_pids, pure=True, isolation="process")
+    assert await listed(pids(2)) == [os.getpid()] * 2
+    monkeypatch.setattr(streams._isolated(), "is_worth_it", lambda *_: True)
+    monkeypatch.setattr(streams, "_STREAMS", 1.0)
+    assert await listed(pids(Local(2))) == await listed(pids(2)) == [os.getpid()] * 2
+    assert os.getpid() not in await listed(pids(2))
+
+
 @pytest.mark.parametrize(
     ("error", "falls_back"),
     [
