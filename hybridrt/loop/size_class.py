@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 from hybridrt.control.placement import AGAIN, Choice, Evidence, Prices
 from hybridrt.loop.inline import HANDLING_NS
+from hybridrt.observe.functions import WAITING_SHARE
 from hybridrt.observe.placement import UNSIZED, Figures, Size
 from hybridrt.placements import Placement, PlacementReason, SizePlacement
 from hybridrt.values import GilClass, Kind
@@ -26,7 +27,8 @@ _BITS = (1 << _WIDTH) - 1
 _COLD = 3
 """Calls in a row for which an isolate was started, and that tell nothing yet. Not measured."""
 _DOUBTS = 32
-"""Calls in threads that show whether a function waits: two windows of its profile."""
+"""Calls in threads that show whether a function waits: two windows of its profile. One that computes for most
+of its time ends that, for in isolates all of them seemed to wait."""
 _UNSEEN_NS = 50_000_000
 """CPU time of calls in threads, 32 at most, that show what a function does with the GIL. Long calls show it
 sooner. Not measured."""
@@ -142,6 +144,12 @@ class SizeClass(Figures):
         elif choice.reason is PlacementReason.SHARES_GIL and not classed:
             calls = int(_UNSEEN_NS / max(1.0, self.child_cpu_ns))
             self.doubts, self.doubted_at = min(_DOUBTS, calls), choice.again_at
+
+    def worked(self, wall_ns: int, cpu_ns: int) -> None:
+        """Take in a call in a worker thread."""
+        super().worked(wall_ns, cpu_ns)
+        if self.doubts and self.may_wait_there and wall_ns - cpu_ns < WAITING_SHARE * wall_ns:
+            self.doubts = 0
 
     def know_room(self) -> None:
         """Tell from now on what room a call needs by the last ones in a worker."""
