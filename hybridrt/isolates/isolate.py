@@ -64,6 +64,7 @@ class Isolate:
         is_set_up: It has been prepared for calls.
         setup: What prepares it; its calls are of those who have the same. None: what all have.
         modules: Names of the modules whose functions it has run, or has been made ready for.
+        search_path: This program's when it was started, which is its own.
     """
 
     is_set_up = False
@@ -79,6 +80,7 @@ class Isolate:
         here, there = self._make_ends()
         self.wire = Wire(here, asks=True)
         self.cold = True
+        self.search_path = [*sys.path]
         try:
             self._start(there)
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -35,6 +36,7 @@ logger = logging.getLogger("hybridrt")
 
 _ATTEMPTS = 5
 """New isolates to try that end before they get the call."""
+_NOT_BEGUN = (REFUSED, LOST, ARGUMENTS)
 _refused: set[tuple[str, str, int]] = set()
 """Places of functions that a sub-interpreter cannot run; they go to processes."""
 
@@ -179,7 +181,8 @@ class RemoteInvocation:
     def _run(self, packed: Packed) -> tuple[Message, bool]:
         """Run the packed call; return what came of it and whether the isolate was new.
 
-        An isolate that had ended before the call reached it is replaced. A function that does not work in
+        An isolate that had ended before the call reached it is replaced, and so is one that cannot put the
+        call together and has another search path than this program by now. A function that does not work in
         sub-interpreters goes on to a process.
         """
         new = 0
@@ -203,7 +206,10 @@ class RemoteInvocation:
             else:
                 if (module := self._reference.module) not in isolate.modules:
                     isolate.modules |= {module}
-                self._let_go(isolate, fit=message.error is None and isolate.is_set_up)
+                outdated = message.status in _NOT_BEGUN and isolate.search_path != sys.path
+                self._let_go(isolate, fit=message.error is None and isolate.is_set_up and not outdated)
+                if outdated:
+                    continue
                 if message.status != REFUSED or self.isolate_pool is not interpreters:
                     return message, cold
                 refuse(self._reference)
@@ -269,7 +275,7 @@ class RemoteInvocation:
                 "return what can be pickled, or use where='thread'",
                 started=True,
             )
-        if status in (REFUSED, LOST, ARGUMENTS):
+        if status in _NOT_BEGUN:
             what = "the arguments of " if status == ARGUMENTS else ""
             raise NotPortableError(
                 f"{what}{self._reference} could not be rebuilt in another interpreter: {value}; "

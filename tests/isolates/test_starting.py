@@ -46,6 +46,23 @@ async def test_of_the_search_path_an_isolate_is_given_what_is_text(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("runtime", "one_at_a_time")
+async def test_a_module_that_is_found_since_the_search_path_has_changed_is_found_in_isolates(
+    isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await run_isolated(far.add, 1, isolation=isolation)
+    monkeypatch.syspath_prepend(tmp_path)
+    source = tmp_path / f"plugin_of_{isolation}.py"
+    source.write_text("def work():\n    return 1\n")
+    module = importlib.import_module(source.stem)
+    assert await run_isolated(module.work, isolation=isolation) == 1
+    before = processes.isolates()
+    with pytest.raises(NotPortableError):
+        await run_isolated(far.echo, far.Brittle(), isolation=isolation)
+    assert processes.isolates() == before  # it has the new path
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
 async def test_an_isolate_recurses_as_deep_as_its_parent(isolation: Isolation) -> None:
     before = sys.getrecursionlimit()
