@@ -28,7 +28,7 @@ from hybridrt.isolates.context import run_within
 from hybridrt.isolates.frames import name_frames
 from hybridrt.isolates.packing import Packed, pack, unpack
 from hybridrt.isolates.records import RecordSender
-from hybridrt.isolates.reference import resolve
+from hybridrt.isolates.reference import NotFoundHereError, resolve
 from hybridrt.isolates.wire import Wire, WireClosedError
 
 if sys.platform == "linux":
@@ -196,10 +196,12 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         if carried:
             fn = partial(run_within, carried[0], fn)
     except BaseException as error:  # a module may want to end the program
-        return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
+        return _not_found(error)
     cpu, wall = clock(), time.perf_counter_ns()
     try:
         value = fn(*args, **kwargs)
+    except NotFoundHereError as error:
+        return _not_found(error.__cause__ or error)
     except BaseException as error:
         spent = time.perf_counter_ns() - wall, max(0, clock() - cpu)
         return _excuse(REFUSED, error) if _refuses(error) else (RAISED, *spent, _pack_error(error))
@@ -210,6 +212,10 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return RAISED, *spent, _pack_error(error)
     except Exception as error:
         return RESULT, *spent, pack(f"{_type_name(value)}: {_text_of(error)}")
+
+
+def _not_found(error: BaseException) -> Reply:
+    return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
 
 
 def _excuse(status: int, error: BaseException) -> Reply:

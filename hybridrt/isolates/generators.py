@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
-from hybridrt.isolates.reference import resolve
+from hybridrt.isolates.reference import NotFoundHereError, resolve
 
 __all__ = ["finish", "step"]
 
@@ -28,10 +28,18 @@ def step(number: int, beginning: Beginning | None, most: int, slice_ns: int) -> 
         beginning: Reference, arguments and keyword arguments of its function; None once it has begun.
         most: Items at most.
         slice_ns: After which the step ends with what there is.
+
+    Raises:
+        NotFoundHereError: Its function was not found.
+        BaseException: What the generator raises.
     """
     if beginning is not None:
         reference, args, kwargs = beginning
-        generator = _open[number] = resolve(*reference)(*args, **kwargs)
+        try:
+            fn = resolve(*reference)
+        except BaseException as error:  # a module may want to end the program
+            raise NotFoundHereError from error
+        generator = _open[number] = fn(*args, **kwargs)
     else:
         generator = _open[number]
     if (late := _late.pop(number, None)) is not None:

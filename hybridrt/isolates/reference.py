@@ -20,12 +20,16 @@ from typing import Any, NamedTuple
 from hybridrt.errors import NotPortableError
 from hybridrt.observe.function_name import identify
 
-__all__ = ["Reference", "find", "refer", "resolve"]
+__all__ = ["NotFoundHereError", "Reference", "find", "refer", "resolve"]
 
 _DEEPEST = 16
 _REMEDY = (
     "define it at the top level of a module that can be imported, or run it in a thread (where='thread')"
 )
+
+
+class NotFoundHereError(Exception):
+    """What a call needs was not found in this isolate, so it has not begun; the cause says why."""
 
 
 class Reference(NamedTuple):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import traceback
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 
 import pytest
@@ -103,6 +105,17 @@ async def test_what_cannot_cross_says_so(runtime: Runtime) -> None:
         await listed(away(far.number_then_lock)())
     assert caught.value.started is True
     await eventually(lambda: not lent())
+
+
+async def test_one_whose_module_is_missing_there_is_not_portable(
+    runtime: Runtime, isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("only_here")
+    exec("def numbers(): yield 1", module.__dict__)
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    with pytest.raises(NotPortableError, match=r"only_here:numbers could not be rebuilt .*No module named"):
+        await listed(away(module.numbers, isolation=isolation)())
+    assert lent() == 0
 
 
 async def test_a_process_that_ends_fails_its_stream(runtime: Runtime) -> None:
