@@ -13,7 +13,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hybridrt.isolates.reference import resolve
+from hybridrt.isolates.reference import NotFoundHereError, resolve
 
 __all__ = [
     "Carried", "Propagator", "Variables", "carry", "crossing_context", "name_variables", "register",
@@ -107,10 +107,18 @@ def carry(variables: Variables) -> Carried:
 
 
 def run_within(carried: Carried, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function in a context of its own, into which what was carried is put."""
+    """Call a function in a context of its own, into which what was carried is put.
+
+    Raises:
+        NotFoundHereError: A module that takes it out, or that has one of the variables, is missing.
+        BaseException: What the function raises.
+    """
     context = copy_context()
-    for module, attach, given in carried:
-        context.run(resolve(module, attach, 0, None), given)
+    try:
+        for module, attach, given in carried:
+            context.run(resolve(module, attach, 0, None), given)
+    except BaseException as error:  # a module may want to end the program
+        raise NotFoundHereError from error
     return context.run(fn, *args, **kwargs)
 
 

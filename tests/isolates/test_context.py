@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar, copy_context
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -67,6 +69,19 @@ async def test_a_value_that_cannot_be_pickled_is_told(isolation: Isolation) -> N
     async with Runtime(isolate_context=[far.seen]):
         with pytest.raises(NotPortableError, match=r"context variable 'seen' .*lock"):
             await isolated(far.seen_in_context, isolation)()
+
+
+async def test_a_variable_whose_module_is_missing_there_is_told(
+    isolation: Isolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType("only_here")
+    module.tenant = ContextVar("tenant")
+    monkeypatch.setitem(sys.modules, "only_here", module)
+    module.tenant.set("seven")
+    async with Runtime(isolate_context=[module.tenant]):
+        with pytest.raises(NotPortableError, match="No module named 'only_here'") as caught:
+            await isolated(far.pid, isolation)()
+    assert not caught.value.started
 
 
 async def test_the_frames_of_an_exception_are_those_of_the_function_alone(isolation: Isolation) -> None:
