@@ -16,7 +16,13 @@ from hybridrt.pool.permits import NONE
 from hybridrt.pool.rebalance import exchange_permit
 from hybridrt.pool.worker import current_worker
 
+if sys.platform != "win32":
+    import fcntl
+
 __all__ = ["LEAVING", "Isolate", "program"]
+
+_STANDARD_ERROR = 2
+"""The highest descriptor of those that code prints to, whatever is behind them."""
 
 LEAVING = 5.0
 """Seconds that an idle isolate has to end in once its wire is closed. It takes some milliseconds, but on a
@@ -43,6 +49,14 @@ def program(serve: str, *descriptors: int) -> str:
         f"sys.setrecursionlimit(max({sys.getrecursionlimit()}, sys.getrecursionlimit()))\n"
         f"{serve}{descriptors}"
     )
+
+
+def _above_standard(end: socket.socket) -> socket.socket:
+    """Return a socket that is not taken for standard input, output or errors, which a daemon has closed."""
+    if sys.platform == "win32" or end.fileno() > _STANDARD_ERROR:
+        return end
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _STANDARD_ERROR + 1))
 
 
 def give_permit_back() -> None:
@@ -91,7 +105,8 @@ class Isolate:
 
     def _make_ends(self) -> tuple[socket.socket, socket.socket]:
         with _forks:
-            ends = socket.socketpair()
+            low = socket.socketpair()
+            ends = _above_standard(low[0]), _above_standard(low[1])
             self._ends += ends
             _unlisted.update(ends)
         return ends

@@ -344,3 +344,21 @@ def test_what_a_call_has_printed_is_not_lost_when_a_later_one_ends_the_worker() 
         "process",
     )
     assert printed == "hello lost\n"
+
+
+def test_what_a_worker_prints_does_not_get_into_its_wire_where_nothing_else_is_open() -> None:
+    printed = run(
+        """
+        from hybridrt.isolates.isolate_pool import processes
+        from hybridrt.isolates.packing import pack
+        from hybridrt.isolates.reference import refer
+
+        kept = os.dup(1)
+        os.closerange(0, 3)
+        worker = processes.lease()
+        worker.run(pack((tuple(refer(far.say)), ("lost",), {})))
+        os.write(kept, b"no answer was lost")
+        """,
+        "process",
+    )
+    assert printed == "no answer was lost"
