@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import threading
+import time
 from contextlib import suppress
 
 from hybridrt.errors import WorkerLostError
@@ -86,6 +87,7 @@ class Isolate:
     modules: frozenset[str] = frozenset()
     _ends: tuple[socket.socket, ...] = ()
     """Of its sockets, until it is listed."""
+    _leaves_by: float | None = None
 
     MEMORY = 0
     """Bytes to reckon with for each."""
@@ -141,7 +143,12 @@ class Isolate:
 
     def ask_to_leave(self) -> None:
         """Close the wire to the isolate, upon which it ends; does not wait."""
+        self._leaves_by = time.monotonic() + LEAVING
         self.wire.end_sending()
+
+    def time_to_leave(self) -> float:
+        """Return the seconds that it still has to end in; those that were asked together have them together."""
+        return LEAVING if self._leaves_by is None else max(0.0, self._leaves_by - time.monotonic())
 
     def _start(self, there: socket.socket) -> None:
         """Start what serves the other end, which belongs to it from now on."""

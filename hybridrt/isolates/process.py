@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from hybridrt.compat import interpreter_flags
 from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
-from hybridrt.isolates.isolate import LEAVING, Isolate, program
+from hybridrt.isolates.isolate import Isolate, program
 from hybridrt.pool.native_limits import VARIABLES
 from hybridrt.pool.priority import ISOLATE, lower
 
@@ -90,7 +90,7 @@ class WorkerProcess(Isolate):
 
     def _end(self) -> int:
         try:
-            return self._process.wait(LEAVING)
+            return self._process.wait(self.time_to_leave())
         except subprocess.TimeoutExpired:  # it has lost its wire and goes on
             self._process.kill()
             return self._process.wait()

@@ -16,7 +16,7 @@ from weakref import WeakSet
 
 from hybridrt.control.veto import MEMORY
 from hybridrt.executor.budget import shared
-from hybridrt.isolates.isolate import LEAVING, Isolate, program
+from hybridrt.isolates.isolate import Isolate, program
 from hybridrt.pool.priority import ISOLATE, lower
 from hybridrt.pool.thread import empty_context
 
@@ -81,7 +81,7 @@ class SubInterpreter(Isolate):
     def close(self) -> None:
         """Wait for its end, unless a call was left behind in it."""
         if not self._killed:
-            self._thread.join(LEAVING)
+            self._thread.join(self.time_to_leave())
         self.wire.close()
 
     @classmethod

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor, Runtime, WorkerLostError
 from hybridrt.isolates import isolate_pool, remote_invocation
 from hybridrt.isolates.child import VALUE
-from hybridrt.isolates.isolate import Isolate
+from hybridrt.isolates.isolate import LEAVING, Isolate
 from hybridrt.isolates.isolate_pool import IsolatePool
 from hybridrt.isolates.packing import Packed, pack
 from hybridrt.isolates.process import WorkerProcess
@@ -82,6 +85,36 @@ def test_an_isolate_that_is_not_fit_is_asked_to_leave_before_its_end_is_waited_f
         monkeypatch.setattr(isolate, name, partial(done.append, name))
     lending.discard(isolate)
     assert done == ["kill", "ask_to_leave", "close"]
+
+
+class Stubborn(WorkerProcess):
+    """Does not end when it is asked to, while the test's time passes."""
+
+    def __init__(self, waits: list[float]) -> None:
+        self._waits = waits
+        super().__init__()
+
+    def _start(self, there: socket.socket) -> None:
+        there.close()
+        self._process: Any = self
+
+    def wait(self, timeout: float | None = None) -> int:
+        if timeout is None:
+            return -9
+        self._waits.append(timeout)
+        raise subprocess.TimeoutExpired("", timeout)
+
+    def kill(self) -> None: ...
+
+
+def test_isolates_that_are_asked_to_leave_together_do_so_in_the_time_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    clock = SimpleNamespace(monotonic=lambda: sum(waits))
+    monkeypatch.setattr("hybridrt.isolates.isolate.time", clock, raising=False)
+    IsolatePool(WorkerProcess, "stubborn").end(*(Stubborn(waits) for _ in range(3)))
+    assert waits == [LEAVING, 0.0, 0.0]
 
 
 def test_the_isolate_used_last_is_lent_first(lending: IsolatePool) -> None:
