@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, Literal, TypeVar
@@ -34,7 +35,8 @@ def run(
 
     Args:
         main: The coroutine.
-        loop: "auto" is uvloop if it can be imported, else asyncio.
+        loop: "auto" is uvloop if it can be imported and standard input, output and error are open, else
+            asyncio.
         debug: asyncio's debug mode; None takes the environment's.
         **options: The arguments of `Runtime`.
 
@@ -145,7 +147,7 @@ def _leaves(error: BaseException | None) -> bool:
 def _loop_factory(loop: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
     if loop not in ("auto", "asyncio", "uvloop"):
         raise ValueError(f"loop must be 'auto', 'asyncio' or 'uvloop', got {loop!r}")
-    if loop != "asyncio":
+    if loop == "uvloop" or (loop == "auto" and _has_standard_files()):
         try:
             import uvloop
 
@@ -154,3 +156,13 @@ def _loop_factory(loop: LoopName) -> Callable[[], asyncio.AbstractEventLoop]:
             if loop == "uvloop":
                 raise
     return asyncio.new_event_loop
+
+
+def _has_standard_files() -> bool:
+    """Return True if descriptors 0 to 2 are open; uvloop aborts where it closes one of its own there."""
+    try:
+        for descriptor in range(3):
+            os.fstat(descriptor)
+    except OSError:
+        return False
+    return True

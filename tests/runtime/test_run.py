@@ -6,8 +6,10 @@ import asyncio
 import contextvars
 import signal
 import socket
+import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -138,6 +140,22 @@ def test_auto_is_uvloop_where_it_can_be_imported(monkeypatch: pytest.MonkeyPatch
     assert hybridrt.run(loop_module()) == list(LOOPS)[-1]
     monkeypatch.setitem(sys.modules, "uvloop", None)
     assert hybridrt.run(loop_module()) == "asyncio"
+
+
+@pytest.mark.skipif("uvloop" not in LOOPS, reason="asyncio's loop does not mind")
+@pytest.mark.parametrize("descriptor", [0, 1, 2])
+def test_auto_is_asyncio_where_a_standard_file_is_closed(descriptor: int, tmp_path: Path) -> None:
+    said = tmp_path / "said"
+    code = """if True:
+        import asyncio, os, sys, hybridrt
+        from pathlib import Path
+        async def main():
+            return await hybridrt.offload(type)(asyncio.get_running_loop())
+        os.close(int(sys.argv[1]))
+        Path(sys.argv[2]).write_text(hybridrt.run(main()).__module__)
+    """
+    subprocess.run([sys.executable, "-c", code, str(descriptor), str(said)], check=True, timeout=30)
+    assert said.read_text().startswith("asyncio.")
 
 
 def test_uvloop_must_be_there_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
