@@ -74,12 +74,12 @@ def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
         own: Names those of this process.
     """
     counter = getattr(os, "process_cpu_count", None)
-    if counter is not None:
-        cores = counter() or 1
-    elif hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    else:
-        cores = os.cpu_count() or 1
+    cores = os.cpu_count() or 1
+    with suppress(OSError):  # a sandbox refuses to tell the affinity
+        if counter is not None:
+            cores = counter() or 1
+        elif hasattr(os, "sched_getaffinity"):
+            cores = len(os.sched_getaffinity(0))
     quota = cpu_quota(cgroups, own)
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 

@@ -103,6 +103,20 @@ def test_without_affinity_the_cores_of_the_host_count(
     assert usable_cores(tmp_path) == 1
 
 
+def test_where_a_sandbox_refuses_to_tell_the_affinity_the_cores_of_the_host_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: int) -> int:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "process_cpu_count", refuse, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert usable_cores(tmp_path) == 6
+    monkeypatch.delattr(os, "process_cpu_count")
+    monkeypatch.setattr(os, "sched_getaffinity", refuse, raising=False)
+    assert usable_cores(tmp_path) == 6
+
+
 @pytest.mark.parametrize(
     ("files", "limit"),
     [
