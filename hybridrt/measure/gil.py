@@ -32,11 +32,11 @@ TIMER_SLACK_NS = 100_000
 def blocks() -> int | None:
     """Return how often the calling thread has waited for anything; 0.4 us, and the GIL is kept.
 
-    None where the platform does not count, or memory is lacking.
+    None where the platform does not count, a sandbox forbids it, or memory is lacking.
     """
     try:
         return getrusage(RUSAGE_THREAD).ru_nvcsw if _counted else None
-    except MemoryError:
+    except (OSError, MemoryError):
         return None
 
 

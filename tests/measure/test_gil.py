@@ -104,6 +104,17 @@ def test_where_waits_are_not_counted_lateness_tells(monkeypatch: pytest.MonkeyPa
     assert probe.delay_ns == 2 * MS
 
 
+@pytest.mark.parametrize("error", [PermissionError, MemoryError])
+def test_waits_that_cannot_be_asked_for_are_not_counted(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(who: int) -> None:
+        raise error
+
+    monkeypatch.setattr(gil, "getrusage", refuse, raising=False)
+    assert blocks() is None
+
+
 @pytest.mark.parametrize(
     ("waits", "delay"),
     [
