@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from sys import modules
-from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, final, overload
 
 from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import check_function, is_generator_function, peel
@@ -68,9 +68,17 @@ class _BatchDecorator(Protocol):
     def __call__(self, fn: Callable[[S, list[T]], Sequence[R]], /) -> _BatchedMethod[S, T, R]: ...
 
 
+@final
+class _Nothing:
+    """What no function returns. A type checker takes `Any` for any type, also for this one, and stops at the
+    first overload: without this it would take a function that returns `Any` for a generator function."""
+
+
 class _Decorator(Protocol):
     """What `offload(option=...)` gives."""
 
+    @overload
+    def __call__(self, fn: Callable[P, _Nothing], /) -> Offloaded[P, Any]: ...
     @overload
     def __call__(self, fn: Callable[P, Iterator[T]], /) -> OffloadedGenerator[P, T]: ...
     @overload
@@ -81,6 +89,8 @@ class _Decorator(Protocol):
 def offload(
     fn: Callable[[list[T]], Sequence[R]], /, *, batch: int, **options: Unpack[BatchOptions]
 ) -> Batched[T, R]: ...
+@overload
+def offload(fn: Callable[P, _Nothing], /, **options: Unpack[CallOptions]) -> Offloaded[P, Any]: ...
 @overload
 def offload(
     fn: Callable[P, Iterator[T]], /, **options: Unpack[StreamOptions]

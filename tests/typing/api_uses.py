@@ -10,7 +10,7 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Generator, Iterator
 from concurrent.futures import Future
-from typing import Any, assert_type
+from typing import Any, NoReturn, assert_type
 
 import hybridrt
 from hybridrt import AdaptiveThreadPoolExecutor, CallEvent, OffloadTimeoutError, Runtime, offload
@@ -55,6 +55,18 @@ def embed(texts: list[str]) -> list[list[float]]:
     return [[float(len(text))] for text in texts]
 
 
+@offload
+def load(text: str) -> Any:
+    """Return what a text says: any type."""
+    return text
+
+
+@offload(pure=True)
+def refuse(text: str) -> NoReturn:
+    """Never return."""
+    raise ValueError(text)
+
+
 class Index:
     """Something with a method that computes."""
 
@@ -92,6 +104,12 @@ async def decorated() -> None:
     assert_type(await asyncio.gather(tokenize("text"), counted("text")), tuple[list[int], int])
     async with asyncio.TaskGroup() as group:
         assert_type(group.create_task(counted("text")), asyncio.Task[int])
+
+
+async def untold() -> None:
+    """Await functions whose value has any type, or that never return: they are no generator functions."""
+    assert_type(await load("text"), Any)
+    assert_type(await refuse("text"), Any)
 
 
 async def generators() -> None:
