@@ -167,13 +167,15 @@ def _no_terminal(what: str) -> RuntimeError:
 def _leave_with_parent(end: socket.socket | int, timeout: int | None = None) -> None:
     """End this process once the parent has none of its end of a socket; needs the GIL for that.
 
+    Where this process has closed its own end it is on its way out, and its exit handlers have their time.
+
     Args:
         end: The other end.
         timeout: Milliseconds to wait for that; None for any number.
     """
     watch = select.poll()
     watch.register(end, 0)  # errors and hang-ups are always told
-    if watch.poll(timeout):
+    if any(event != select.POLLNVAL for _, event in watch.poll(timeout)):
         os._exit(1)
 
 

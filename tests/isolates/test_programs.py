@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from hybridrt.isolates import child
 from hybridrt.values import Isolation
 from tests.loop.support import DEADLINE
 
 pytestmark = pytest.mark.slow
 
+_CLOSED = 1 << 20
+"""A descriptor that nothing has."""
 ROOT = Path(__file__).parents[2]
 SETUP = """
 import asyncio, os, signal, sys, threading, warnings
@@ -362,3 +367,18 @@ def test_what_a_worker_prints_does_not_get_into_its_wire_where_nothing_else_is_o
         "process",
     )
     assert printed == "no answer was lost"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there no thread watches the wire")
+def test_a_worker_that_has_closed_its_wire_is_left_to_its_exit_handlers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(child, "os", SimpleNamespace(_exit=ended.append))
+    parents, own = socket.socketpair()
+    with parents, own:
+        child._leave_with_parent(_CLOSED, 0)
+        assert not ended
+        parents.close()
+        child._leave_with_parent(own, 0)
+    assert ended == [1]
