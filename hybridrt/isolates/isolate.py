@@ -147,7 +147,7 @@ class Isolate:
         self.wire.end_sending()
 
     def time_to_leave(self) -> float:
-        """Return the seconds that it still has to end in; those that were asked together have them together."""
+        """Return the seconds that it has left to end in; those that were asked together share them."""
         return LEAVING if self._leaves_by is None else max(0.0, self._leaves_by - time.monotonic())
 
     def _start(self, there: socket.socket) -> None:
