@@ -17,7 +17,6 @@ PACKAGE = "hybridrt"
 ORDER = (
     "compat",
     "errors",
-    "notes",
     "arguments",
     "placements",
     "decisions",

@@ -16,7 +16,7 @@ from typing import Any
 from hybridrt.batches.figures import BatchFigures
 from hybridrt.deadline import current_scope
 from hybridrt.errors import OffloadTimeoutError
-from hybridrt.notes import add_note
+from hybridrt.loop.notes import add_note
 
 __all__ = ["Gatherer", "Item", "list_results"]
 

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from hybridrt.loop.cancel_scopes import new_scope, wait_or_shield
-from hybridrt.notes import add_note
+from hybridrt.loop.notes import add_note
 
 __all__ = ["bounded_map"]
 

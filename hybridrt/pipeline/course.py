@@ -13,7 +13,7 @@ from anyio import create_memory_object_stream
 
 from hybridrt.errors import RuntimeClosedError
 from hybridrt.loop.binding import LoopBinding
-from hybridrt.notes import add_note
+from hybridrt.loop.notes import add_note
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
 from hybridrt.pipeline.failures import failure

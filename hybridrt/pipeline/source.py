@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from hybridrt.loop.binding import LoopBinding
-from hybridrt.notes import add_note
+from hybridrt.loop.notes import add_note
 from hybridrt.offload import offload
 from hybridrt.pipeline.failures import FAILURES, failure
 from hybridrt.pipeline.joint import Joint
