@@ -71,7 +71,7 @@ def run(
             try:
                 runner.close()
             except RuntimeError:
-                if not runner.get_loop().is_running():
+                if not supervisor.loop_runs():
                     raise  # else Ctrl-C struck uvloop in its last step: it takes itself for running for ever
 
 
@@ -99,6 +99,10 @@ class _Supervisor(Generic[T]):
     def is_over(self) -> bool:
         """Return True if `run` has ended, with which the loop is told to stop."""
         return self._own is not None and self._own.done()
+
+    def loop_runs(self) -> bool:
+        """Return True if the loop takes itself for running; its `Runner` does not tell once it is closed."""
+        return self._own is not None and self._own.get_loop().is_running()
 
     async def run(self) -> T:
         """Return what `main` returns; cancelled, cancel `main` and see it end by the deadline."""

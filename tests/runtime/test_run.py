@@ -142,6 +142,15 @@ def test_auto_is_uvloop_where_it_can_be_imported(monkeypatch: pytest.MonkeyPatch
     assert hybridrt.run(loop_module()) == "asyncio"
 
 
+def test_an_error_at_the_end_of_the_loop_arrives_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail_to_start(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(asyncio.BaseEventLoop, "shutdown_default_executor", fail_to_start)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        hybridrt.run(answer(), loop="asyncio")
+
+
 @pytest.mark.skipif("uvloop" not in LOOPS, reason="asyncio's loop does not mind")
 @pytest.mark.parametrize("descriptor", [0, 1, 2])
 def test_auto_is_asyncio_where_a_standard_file_is_closed(descriptor: int, tmp_path: Path) -> None:
