@@ -30,7 +30,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import copy_context
 from functools import partial
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -295,7 +294,7 @@ def _method(names: Names) -> Callable[..., Any]:
     return run_sync_in_worker_thread
 
 
-class _Finder(MetaPathFinder):
+class _Finder:
     """Finds anyio's backend as the other finders do, and has it hooked once its code has run."""
 
     def find_spec(
