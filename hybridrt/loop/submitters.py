@@ -102,5 +102,7 @@ def watch_submitter(completions: CompletionQueue, pool: ThreadPool) -> None:
     watch = pool.loops[loop] = SubmitterWatch(completions, pool)
     try:
         watch.start()
-    except SelfWaitError:  # a finalizer or a signal handler submits; the next call tries again
-        pool.loops.pop(loop, None)
+    except BaseException as error:
+        pool.loops.pop(loop, None)  # the next call tries again
+        if not isinstance(error, SelfWaitError):  # a finalizer or a signal handler submits
+            raise

@@ -245,6 +245,20 @@ def test_calls_from_no_loop_have_none_measured(executor: AdaptiveThreadPoolExecu
     assert executor.statistics().loop_delay is None
 
 
+async def test_where_a_watch_cannot_start_none_is_left_behind(
+    executor: AdaptiveThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(watch: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shared.shield, "join", refuse)
+        with pytest.raises(MemoryError):
+            await submit(executor)
+    assert not is_watched(executor)
+    await submit(executor)
+
+
 async def test_a_submit_that_would_wait_for_itself_leaves_it_to_the_next(
     executor: AdaptiveThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
