@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean, geometric_mean, median
 from typing import Any
 
@@ -73,12 +73,12 @@ def p99_ratio(findings: Findings, what: str = "total") -> Spread:
     return ratios(*paired(findings, f"{what}_p99"))
 
 
-def average_efficiency(found: Sequence[Findings]) -> Spread:
+def average_efficiency(found: Sequence[Findings], of: Callable[[Findings], Spread] = efficiency) -> Spread:
     """Return the mean over the loads of their median efficiency, none of them counted above 1.
 
     Where ours is faster than any static pool, or the sweep missed the best, that hides no loss elsewhere.
     """
-    return spread([fmean(min(1.0, efficiency(findings).median) for findings in found)])
+    return spread([fmean(min(1.0, of(findings).median) for findings in found)])
 
 
 def ramp_seconds(timeline: Sequence[int], wanted: float) -> float | None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import fmean
 
-from benchmarks.figures import table
+from benchmarks.figures import Spread, table
 from benchmarks.loads import figures
 from benchmarks.loads.figures import Findings
 from benchmarks.loads.plan import LOADS
@@ -45,17 +44,21 @@ def _row(name: str, found: Findings, sizes: Sequence[int], pools: Sequence[str])
     titles = {load.name: load.title for load in LOADS}
     highest = max(point["rate"] for point in found["sweep"].values())
     swept = [f"{found['sweep'][str(size)]['rate'] / highest:.2f}" for size in sizes]
-    ours = [str(found["best_size"]), f"**{_ours(found):.2f}**", f"{_ours(found, 'total_p99'):.2f}"]
+    ours = [
+        str(found["best_size"]),
+        f"**{_ours(found).median:.2f}**",
+        f"{_ours(found, 'total_p99').median:.2f}",
+    ]
     delays = figures.loop_delays(found)
     late = [f"{delays[pool] * 1000:.0f}" for pool in ("best", "runtime")]
     return [titles[name], *ours, *late, *swept, *(_share(found, pool) for pool in pools)]
 
 
-def _ours(found: Findings, what: str = "rate") -> float:
+def _ours(found: Findings, what: str = "rate") -> Spread:
     """Return a figure of a `Runtime` as a share of that of the best fixed size: all ours are of that one."""
     share = figures.share_of_best(found, "runtime", what)
     assert share is not None
-    return share.median
+    return share
 
 
 def _share(found: Findings, pool: str) -> str:
@@ -70,11 +73,11 @@ def _in_words(reports: Reports) -> str:
     paper = [found[load.name] for load in LOADS if load.headline and load.name in found]
     more = [found[load.name] for load in LOADS if not load.headline and load.name in found]
     return paragraph(f"""
-        The average over these {len(paper)} is {fmean(min(1.0, _ours(one)) for one in paper):.3f} where none
-        counts above 1. The other {len(more)} of [all loads](../benchmarks/results/loads-py3.13.md), among
-        them files written with and without fsync, come to
-        {between(_ours(one) for one in more)}. The p99 of a call is at most
-        {max(_ours(one, "total_p99") for one in found.values()):.1f} times that of the best size.
+        The average over these {len(paper)} is {figures.average_efficiency(paper, _ours).median:.3f} where
+        none counts above 1. The other {len(more)} of [all
+        loads](../benchmarks/results/loads-py3.13.md), among them files written with and without
+        fsync, come to {between(_ours(one).median for one in more)}. The p99 of a call is at most
+        {max(_ours(one, "total_p99").median for one in found.values()):.1f} times that of the best size.
         {_brief(paper)}""")
 
 
@@ -99,7 +102,7 @@ def _in_short(reports: Reports) -> str:
     (seconds,) = {one["seconds"] for one in paper}
     return paragraph(f"""
         From a cold start, within {seconds:g} s and with nothing tuned, a `Runtime` comes to
-        {between(_ours(one) for one in paper)} of the throughput of the best fixed size
+        {between(_ours(one).median for one in paper)} of the throughput of the best fixed size
         on each of {len(paper)} loads, and a sweep had to find that size for each load
         ([table](#how-close-to-the-best-fixed-size)).""")
 

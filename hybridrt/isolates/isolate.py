@@ -53,7 +53,7 @@ def program(serve: str, *descriptors: int) -> str:
 
 
 def _above_standard(end: socket.socket) -> socket.socket:
-    """Return a socket that is not taken for standard input, output or errors, which a daemon has closed."""
+    """Return the socket with a descriptor above 2. A daemon has closed those below, and may be given one."""
     if sys.platform == "win32" or end.fileno() > _STANDARD_ERROR:
         return end
     with end:
@@ -79,7 +79,7 @@ class Isolate:
         is_set_up: It has been prepared for calls.
         setup: What prepares it; its calls are of those who have the same. None: what all have.
         modules: Names of the modules whose functions it has run, or has been made ready for.
-        search_path: This program's when it was started, which is its own.
+        search_path: `sys.path` of this program when it was started; it has the same.
     """
 
     is_set_up = False
@@ -147,7 +147,7 @@ class Isolate:
         self.wire.end_sending()
 
     def time_to_leave(self) -> float:
-        """Return the seconds that it has left to end in; those that were asked together share them."""
+        """Return the seconds left for it to end in; isolates that are asked together share one limit."""
         return LEAVING if self._leaves_by is None else max(0.0, self._leaves_by - time.monotonic())
 
     def _start(self, there: socket.socket) -> None:

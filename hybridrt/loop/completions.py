@@ -188,9 +188,9 @@ def forget_closed(table: dict[asyncio.AbstractEventLoop, Any]) -> None:
 
 
 def forget_idle(table: dict[asyncio.AbstractEventLoop, V], in_use: Callable[[V], bool]) -> None:
-    """Drop what belongs to closed loops, and to loops at rest, which programs drop without closing them.
+    """Drop what belongs to closed loops, and to loops that do not run: programs drop those without a close.
 
-    What the latter need is made anew if they run once more. The last few, and those in use, are kept.
+    The last few of those are kept, and those in use. What the others need is made anew if they run again.
     """
     forget_closed(table)
     idle = [loop for loop, kept in tuple(table.items()) if not (loop.is_running() or in_use(kept))]

@@ -27,8 +27,8 @@ _BITS = (1 << _WIDTH) - 1
 _COLD = 3
 """Calls in a row for which an isolate was started, and that tell nothing yet. Not measured."""
 _DOUBTS = 32
-"""Calls in threads that show whether a function waits: two windows of its profile. One that computes for most
-of its time ends that, for in isolates all of them seemed to wait."""
+"""Calls in threads that show whether a function waits: two windows of its profile. The first that mostly
+computes ends the doubt, for in isolates all of them seemed to wait."""
 _UNSEEN_NS = 50_000_000
 """CPU time of calls in threads, 32 at most, that show what a function does with the GIL. Long calls show it
 sooner. Not measured."""

@@ -21,7 +21,7 @@ def own_clock_id() -> int | None:
     getter = getattr(time, "pthread_getcpuclockid", None)
     try:
         return None if getter is None else int(getter(threading.get_ident()))
-    except OSError:  # gevent has patched `get_ident`, and this is a greenlet of its
+    except OSError:  # gevent has patched `get_ident`, and a greenlet of it calls this
         return None
 
 

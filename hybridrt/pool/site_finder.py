@@ -119,7 +119,7 @@ class SiteFinder:
 
 
 def _may_tell(worker: Worker, call: Call) -> bool:
-    """Return True if a call may wait where that is not known: anywhere, or in a computing phase."""
+    """Return True if it may show a further site: none is known of its function, or it is beyond one."""
     return call.profile.puzzling or (call.profile.gated and worker.permit != NONE)
 
 

@@ -538,7 +538,8 @@ class SharedBudget:
         One budget of memory holds for all pools: the least that one of them was given. Without a GIL the
         import of an extension may switch it on.
         """
-        self.gil = gil_enabled() if self._asks_gil else self.gil
+        if self._asks_gil:
+            self.gil = gil_enabled()
         budgets = [
             pool.memory_max
             for pool in self.all_pools()

@@ -69,7 +69,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         self._closing = Offloaded(fn, closing, limiter=self._limiter)
         self._seen = _Seen()
         self._stays = 0.0
-        """New streams that run in threads, because one could not be carried to an isolate."""
+        """How many of the next streams run in threads: one could not be carried to an isolate."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:  # type: ignore[override]  # iterated, not awaited
         """Return an async iterator over what the generator yields."""
@@ -154,10 +154,10 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         """
         options = self._options
         forced = first_place(options)[0] == "isolate"
-        learns = options.pure and options.where == "auto" and IN_PLACE is None
         if self._stays and not forced:
             self._stays -= 1.0
             return None
+        learns = options.pure and options.where == "auto" and IN_PLACE is None
         if not (forced or (learns and self._seen.ran_ns)):
             return None
         far = _isolated()

@@ -11,10 +11,14 @@ from hybridrt import Runtime, offload
 
 from ..loop.support import DEADLINE, eventually
 
-__all__ = ["POINTS", "as_kind", "cancel_at_random_points", "listed", "nothing_runs"]
+__all__ = ["POINTS", "Thing", "as_kind", "cancel_at_random_points", "listed", "nothing_runs"]
 
 POINTS = 200
 """Points at which a test cancels what it tests; `--race-repeats` and the benchmark have more of them."""
+
+
+class Thing:
+    """Something that can be watched."""
 
 
 async def listed(items: AsyncIterator[Any]) -> list[Any]:

@@ -25,7 +25,7 @@ from hybridrt.testing import InlineRuntime
 
 from ..isolates import far
 from ..loop.support import DEADLINE, Gate, Timers, eventually, hold, queued, sole_worker, turns
-from .support import POINTS, nothing_runs
+from .support import POINTS, Thing, nothing_runs
 
 CALLER = ContextVar("CALLER", default=0)
 
@@ -271,10 +271,6 @@ async def test_an_array_is_as_good_as_a_list() -> None:
     async with Runtime():
         batched = offload(lambda numbers: bytes(numbers), batch=3)
         assert await asyncio.gather(batched(1), batched(2)) == [1, 2]
-
-
-class Thing:
-    """Something that can be watched."""
 
 
 @pytest.mark.usefixtures("without_gc")

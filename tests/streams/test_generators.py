@@ -25,7 +25,7 @@ from hybridrt.testing import InlineRuntime
 from hybridrt.values import Where
 
 from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, hold, queued, sole_worker, turns
-from .support import cancel_at_random_points, listed, nothing_runs
+from .support import Thing, cancel_at_random_points, listed, nothing_runs
 
 
 def fails_at_its_end(gate: Callable[[], object]) -> Iterator[int]:
@@ -417,10 +417,6 @@ async def test_a_stream_that_ends_while_its_runtime_closes_runs_its_finally_in_a
         assert log.closed[0] is not threading.current_thread()
         gate.release()
         await asyncio.gather(holding, closing)
-
-
-class Thing:
-    """Something that can be watched."""
 
 
 @pytest.mark.usefixtures("without_gc")
