@@ -17,12 +17,17 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-from agentkit.tools import TOOLS, open_shop
-
 import hybridrt
-from hybridrt import Agent
-from hybridrt.agents import AgentTimeoutError, Done, Event, ModelError, Text, ToolCall, ToolResult
+
+try:
+    import aiohttp
+    from agentkit.tools import TOOLS, open_shop
+
+    from hybridrt import Agent
+    from hybridrt.agents import AgentTimeoutError, Done, Event, ModelError, Text, ToolCall, ToolResult
+except ImportError as error:
+    message = f"expected the packages of the extra `agents`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra agents examples/agent_tools.py`")
 
 HOME = Path(__file__).resolve().parent
 QUESTIONS = ("What about the chair?", "And the lamp?", "What do you know of the desk?", "How is the mirror?")

@@ -13,15 +13,20 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import threading
 import time
 from typing import Any
 
-import numpy as np
-import onnx
-import onnxruntime
-from numpy.typing import NDArray
-from onnx import TensorProto, helper, numpy_helper
+try:
+    import numpy as np
+    import onnx
+    import onnxruntime
+    from numpy.typing import NDArray
+    from onnx import TensorProto, helper, numpy_helper
+except ModuleNotFoundError as error:
+    message = f"expected the packages of the extra `rag`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra rag examples/edge_vision.py`")
 
 import hybridrt
 from hybridrt import offload

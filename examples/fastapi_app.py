@@ -11,14 +11,20 @@ functions of the script that is started: with the first command `/words` stays i
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
+import sys
 import time
 from typing import Annotated
 
-import httpx
-import uvicorn
-from fastapi import Body, FastAPI
+try:
+    import httpx
+    import uvicorn
+    from fastapi import Body, FastAPI
+except ModuleNotFoundError as error:
+    message = f"expected the packages of the extra `frameworks`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra frameworks examples/fastapi_app.py`")
 
 import hybridrt
 from hybridrt import offload
@@ -87,4 +93,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     asyncio.run(main())

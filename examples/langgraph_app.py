@@ -9,16 +9,21 @@ The model is a stand-in that asks for two tools and then answers, so no network 
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import sys
 import time
 from typing import Any
 
-from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
-from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode, tools_condition
+try:
+    from langchain_core.messages import AIMessage, HumanMessage
+    from langchain_core.tools import tool
+    from langgraph.graph import START, MessagesState, StateGraph
+    from langgraph.prebuilt import ToolNode, tools_condition
+except ModuleNotFoundError as error:
+    message = f"expected the packages of the extra `frameworks`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra frameworks examples/langgraph_app.py`")
 
 import hybridrt
 
@@ -75,4 +80,6 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main()) if "--plain" in sys.argv[1:] else hybridrt.run(main())
+    parser = argparse.ArgumentParser(description="Ask 32 questions of an agent at once.")
+    parser.add_argument("--plain", action="store_true", help="on asyncio's default executor")
+    asyncio.run(main()) if parser.parse_args().plain else hybridrt.run(main())

@@ -9,12 +9,18 @@ threads, so a ping is answered while they compute.
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 
-from mcp.server.mcpserver import MCPServer
-from mcp.server.mcpserver.exceptions import ToolError
+try:
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.exceptions import ToolError
+except ModuleNotFoundError as error:
+    message = f"expected the packages of the extra `frameworks`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra frameworks examples/mcp_server.py`")
 
 import hybridrt
 
@@ -53,4 +59,5 @@ async def statistics() -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     hybridrt.run(server.run_stdio_async())

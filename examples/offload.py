@@ -8,6 +8,7 @@ the program prints is how late the timer came at worst.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import time
@@ -80,4 +81,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     hybridrt.run(main())

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import hybridrt
 
-from .audit import AuditError
-from .config import Config, check_port, load
-from .errors import ConfigError
-from .keys import new_key
-from .serving import bind, serve
-from .upstreams import make_upstreams
-from .workers import UNUSABLE, supervise
+try:
+    from .audit import AuditError
+    from .config import Config, check_port, load
+    from .errors import ConfigError
+    from .keys import new_key
+    from .serving import bind, serve
+    from .upstreams import make_upstreams
+    from .workers import UNUSABLE, supervise
+except ModuleNotFoundError as error:
+    message = f"expected the packages of the extra `gateway`, got no {error.name}"
+    sys.exit(f"error: {message}; run `uv run --extra gateway python -m examples.gateway`")
 
 __all__ = ["main"]
 

@@ -29,8 +29,12 @@ def environment() -> dict[str, str]:
 
 def run(example: str, *arguments: str, code: int = 0) -> str:
     """Run an example and return what it printed."""
+    return run_python(str(EXAMPLES / example), *arguments, code=code)
+
+
+def run_python(*arguments: str, code: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, str(EXAMPLES / example), *arguments],
+        [sys.executable, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -51,6 +55,48 @@ def test_offload_counts_the_same_in_every_place() -> None:
         "anywhere",
     ]
     assert "each way counted the same" in told
+
+
+@pytest.mark.parametrize(
+    ("example", "extra", "package"),
+    [
+        ("agent_tools.py", "agents", "aiohttp"),
+        ("edge_vision.py", "rag", "numpy"),
+        ("fastapi_app.py", "frameworks", "httpx"),
+        ("langgraph_app.py", "frameworks", "langchain_core"),
+        ("mcp_server.py", "frameworks", "mcp"),
+    ],
+)
+def test_an_example_without_its_extra_says_what_to_run(example: str, extra: str, package: str) -> None:
+    told = run_without(package, f"run_path({str(EXAMPLES / example)!r}, run_name='__main__')")
+    assert told.startswith(f"error: expected the packages of the extra `{extra}`, got no {package}")
+    assert told.endswith(f"run `uv run --extra {extra} examples/{example}`\n")
+
+
+def test_the_gateway_without_its_extra_says_what_to_run() -> None:
+    told = run_without("aiohttp", "run_module('examples.gateway', run_name='__main__')")
+    assert told.startswith("error: expected the packages of the extra `gateway`, got no ")
+    assert told.endswith("run `uv run --extra gateway python -m examples.gateway`\n")
+
+
+def run_without(package: str, call: str) -> str:
+    """Return what a call of `runpy` says where a package is not installed."""
+    return run_python("-c", f"import runpy, sys; sys.modules[{package!r}] = None; runpy.{call}", code=1)
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param("fastapi_app.py", marks=needs("fastapi", "httpx", "uvicorn")),
+        pytest.param("langgraph_app.py", marks=needs("langgraph", "langchain_core")),
+        pytest.param("mcp_server.py", marks=needs("mcp")),
+        "offload.py",
+    ],
+)
+def test_an_example_that_is_asked_for_help_does_not_run(example: str) -> None:
+    told = run(example, "--help")
+    assert told.startswith(f"usage: {example} [-h]")
+    assert "show this help message and exit\n" in told
 
 
 @needs("fastapi", "httpx", "uvicorn")
