@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from sys import modules
 from typing import Any, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, final, overload
 
@@ -22,9 +22,8 @@ __all__ = ["Offloaded", "is_async", "offload", "offload_awaited", "submit"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
+R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-S_contra = TypeVar("S_contra", contravariant=True)
 _ABSENT: Any = object()
 
 
@@ -53,19 +52,26 @@ class BatchOptions(CallOptions, total=False):
     batch_wait: float | None
 
 
-class _BatchedMethod(Protocol[S_contra, T, R]):
+class _Results(Protocol[R_co]):
+    """What a batched function may return: a list, a tuple, an array."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> R_co: ...
+
+
+class _BatchedMethod(Protocol[T, R]):
     """A batched function of an object and a list, which becomes one of an item when it is bound."""
 
-    def __get__(self, obj: S_contra, owner: type | None = None) -> Batched[T, R]: ...
+    def __get__(self, obj: object, owner: type | None = None) -> Batched[T, R]: ...
 
 
 class _BatchDecorator(Protocol):
     """What `offload(batch=...)` gives."""
 
     @overload
-    def __call__(self, fn: Callable[[list[T]], Sequence[R]], /) -> Batched[T, R]: ...
+    def __call__(self, fn: Callable[[list[T]], _Results[R]], /) -> Batched[T, R]: ...
     @overload
-    def __call__(self, fn: Callable[[S, list[T]], Sequence[R]], /) -> _BatchedMethod[S, T, R]: ...
+    def __call__(self, fn: Callable[[Any, list[T]], _Results[R]], /) -> _BatchedMethod[T, R]: ...
 
 
 @final
@@ -87,7 +93,7 @@ class _Decorator(Protocol):
 
 @overload
 def offload(
-    fn: Callable[[list[T]], Sequence[R]], /, *, batch: int, **options: Unpack[BatchOptions]
+    fn: Callable[[list[T]], _Results[R]], /, *, batch: int, **options: Unpack[BatchOptions]
 ) -> Batched[T, R]: ...
 @overload
 def offload(fn: Callable[P, _Nothing], /, **options: Unpack[CallOptions]) -> Offloaded[P, Any]: ...

@@ -33,6 +33,11 @@ def count(text: str) -> int:
     return len(text)
 
 
+def tokens_by_text(texts: list[str]) -> dict[str, int]:
+    """Return a mapping, which is no batch of results."""
+    return dict.fromkeys(texts, 1)
+
+
 counted = offload(count, timeout=5)
 """The third spelling: a function that somebody else wrote."""
 
@@ -53,6 +58,22 @@ def words(text: str) -> Generator[str, None, None]:
 def embed(texts: list[str]) -> list[list[float]]:
     """Return the vector of each text."""
     return [[float(len(text))] for text in texts]
+
+
+class Vectors:
+    """Rows, as in an array of numpy: it has a length and an order, and is no `Sequence`."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, row: int) -> list[float]:
+        return [float(row)]
+
+
+@offload(batch=32)
+def embed_rows(texts: list[str]) -> Vectors:
+    """Return the vector of each text."""
+    return Vectors()
 
 
 @offload
@@ -79,6 +100,17 @@ class Index:
     def score(self, texts: list[str]) -> list[float]:
         """Return the score of each text."""
         return [1.0 for _ in texts]
+
+    @offload(batch=8)
+    def score_rows(self, texts: list[str]) -> Vectors:
+        """Return the vector of each text."""
+        return Vectors()
+
+    @offload(batch=8)
+    @classmethod
+    def lengths(cls, texts: list[str]) -> list[int]:
+        """Return the length of each text."""
+        return [len(text) for text in texts]
 
     @offload(buffer=2)
     def scan(self, query: str) -> Iterator[str]:
@@ -131,7 +163,11 @@ async def batches() -> None:
     assert_type(await embed("text"), list[float])
     assert_type(embed.sync("text"), list[float])
     assert_type(await Index().score("text"), float)
+    assert_type(await embed_rows("text"), list[float])
+    assert_type(await Index().score_rows("text"), list[float])
+    assert_type(await Index().lengths("text"), int)
     await embed(["text"])  # type: ignore[arg-type]
+    offload(tokens_by_text, batch=8)  # type: ignore[arg-type]
 
 
 async def pipes() -> None:
