@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import inspect
 from asyncio import TimerHandle, _get_running_loop
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, partial, update_wrapper
@@ -47,9 +49,17 @@ S = TypeVar("S")
 
 @cache
 def _isolated() -> ModuleType:
-    """Return the module of calls in isolates; it loads what starts processes, which few programs need."""
-    from hybridrt.loop import isolated_call as isolated_call_module
+    """Return the module of calls in isolates; it loads what starts processes, which few programs need.
 
+    Raises:
+        IsolateStartError: It cannot be loaded now.
+    """
+    try:
+        from hybridrt.loop import isolated_call as isolated_call_module
+    except (OSError, ImportError) as error:  # no file can be opened; the latter says so of extensions
+        raise IsolateStartError(
+            errno.EAGAIN, f"what starts isolates could not be loaded, so the call has not begun ({error})"
+        ) from error
     return isolated_call_module
 
 
@@ -290,7 +300,8 @@ class Offloaded(Generic[P, R]):
         finally:
             try:
                 if router.wants_isolates:
-                    _isolated().warm_up(loop_binding, router, self._options.isolation)
+                    with suppress(IsolateStartError):
+                        _isolated().warm_up(loop_binding, router, self._options.isolation)
             finally:
                 if has_place:
                     router.first.leave()

@@ -160,7 +160,12 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         learns = options.pure and options.where == "auto" and IN_PLACE is None
         if not (forced or (learns and self._seen.ran_ns)):
             return None
-        far = _isolated()
+        try:
+            far = _isolated()
+        except (OSError, ImportError):  # no file can be opened to load it
+            if forced:
+                raise
+            return None
         profile = self._own_profile(loop_binding.pool)
         if not far.can_isolate(loop_binding):
             return None

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from hybridrt.isolates.process import WorkerProcess
 from hybridrt.isolates.reference import refer
 from hybridrt.isolates.remote_invocation import RemoteInvocation
 from hybridrt.values import Isolation
+from tests.loop.support import DEADLINE
 
 from . import far
 from .support import run_isolated
@@ -156,3 +158,45 @@ async def test_a_program_without_an_interpreter_to_start_is_not_started_once_mor
 def test_an_isolate_that_could_not_be_started_keeps_no_end_of_its_wire(started: list[Any]) -> None:
     with pytest.raises(OSError, match="Too many"):
         WorkerProcess()  # a socket left open would be an error, as all warnings are
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such limit")
+def test_a_program_whose_files_are_all_in_use_before_its_first_isolate_goes_on_in_threads() -> None:
+    program = """
+        import asyncio, os, resource
+        import hybridrt
+
+        @hybridrt.offload(pure=True)
+        def work(number):
+            return sum(range(number))
+
+        @hybridrt.offload(pure=True)
+        def numbers(count):
+            for number in range(count):
+                yield sum(range(100_000))
+
+        async def main():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+            try:
+                while True:
+                    os.open(os.devnull, os.O_RDONLY)
+            except OSError:
+                print(len(await asyncio.gather(*(work(300_000) for _ in range(30)))))
+                for _ in range(2):
+                    print(len([number async for number in numbers(20)]))
+                try:
+                    await work.options(where="isolate")(1)
+                except OSError as error:
+                    print(type(error).__name__)
+
+        hybridrt.run(main())
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", dedent(program)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert (done.stdout, done.stderr) == ("30\n20\n20\nIsolateStartError\n", "")
