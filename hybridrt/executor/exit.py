@@ -13,8 +13,10 @@ do but to join threads. Here a call may get its thread later, from a call that e
        `pthread_exit`. In C++ code, as that of ONNX Runtime or torch, this aborts the process: "terminate
        called without an active exception" (pytorch issue 38228). An exit handler that needs a lock which such
        a call holds across a wait gets it, seconds later: see `pool.phases`.
-    4. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
-    5. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
+    4. `finish_calls` ends the governor, whose thread would be ended so, too. glibc loads a library for
+       `pthread_exit`, and aborts where it cannot: all files are in use, memory is short, or after `chroot`.
+    5. `_python_exit` joins the threads that it finds, which by then are leaving or left behind.
+    6. A daemon thread that had passed `submit`'s look at the flags before 1 finds its pool closed.
 
 Python 3.12.0 to 3.12.2 start no thread from 1 on (CPython issue 113964). There the main thread, which has
 nothing else to do, takes the place of a worker that could not be started, one at a time; calls beyond that
@@ -27,7 +29,7 @@ import sys
 import time
 
 from hybridrt.compat import register_at_exit
-from hybridrt.executor.budget import shared
+from hybridrt.executor.budget import GovernedBudget, shared
 from hybridrt.governor.governor import start
 from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.roster import all_workers
@@ -37,6 +39,8 @@ from hybridrt.pool.state import InterpreterExit, Pool, SharedBudget
 
 __all__ = ["exit_error", "finish_calls"]
 
+GOVERNOR = 1.0
+"""Seconds that the governor gets to end; it takes less than one thousandth. Not tuned."""
 GRACE = 0.25 if sys.version_info < (3, 14) else 0.0
 """Seconds that calls which were left behind get to end, all together. Not tuned."""
 
@@ -46,7 +50,7 @@ def exit_error() -> BaseException:
     return RuntimeError("cannot schedule new futures after interpreter shutdown")
 
 
-def finish_calls(budget: SharedBudget = shared) -> None:
+def finish_calls(budget: GovernedBudget = shared) -> None:
     """Take no more calls, and wait for all there are; for those that were left behind a moment only.
 
     Ctrl-C ends the wait, as it ends that of the standard library.
@@ -66,6 +70,7 @@ def finish_calls(budget: SharedBudget = shared) -> None:
             worker.stand_in()
             ending.free = True
     _wait_for_left(budget)
+    budget.governor.stop(GOVERNOR)
 
 
 def _wait_for_left(budget: SharedBudget) -> None:

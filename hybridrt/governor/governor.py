@@ -175,15 +175,15 @@ class Governor:
             finally:
                 self._retire()
 
-    def stop(self) -> None:
-        """End the thread and wait for it; the next `wake` starts another. For tests."""
+    def stop(self, timeout: float | None = None) -> None:
+        """End the thread and wait for it, for so many seconds; the next `wake` starts another."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
             return
         self._stopping = True
         self._wakeup.put(None)
-        thread.join()
-        self._stopping = False  # it may have left by itself
+        thread.join(timeout)
+        self._stopping = thread.is_alive()  # it may have left by itself
 
     # ------------------------------------------------------------------ the thread
 

@@ -204,6 +204,19 @@ gate.set()
     assert printed == "call\nexit handler\n"
 
 
+def test_no_thread_is_left_when_the_exit_handlers_run(kind: Kind) -> None:
+    printed = run_python(
+        kind,
+        SHOW
+        + """
+import atexit
+atexit.register(lambda: show([thread.name for thread in threading.enumerate()]))
+Executor(1).submit(show, "called").result()
+""",
+    )
+    assert printed == "called\n['MainThread']\n"
+
+
 def test_a_loop_with_the_executor_as_its_default_ends_cleanly(kind: Kind) -> None:
     printed = run_python(
         kind,
