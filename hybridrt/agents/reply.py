@@ -212,8 +212,12 @@ def _told(client: AsyncOpenAI, request: Json, got: str) -> str:
 
 
 def _cause(error: Exception, stall_timeout: float | None) -> str:
-    if isinstance(error, (TimeoutError, openai.APITimeoutError)):
+    if isinstance(error, TimeoutError):
         return f"nothing for {stall_timeout} s"
+    if isinstance(error, openai.APITimeoutError):  # with aiohttp also where there is no server, or no host
+        if type(error.__cause__).__name__ == "ReadTimeout":
+            return f"nothing for {error.request.extensions.get('timeout', {}).get('read')} s"
+        return str(error.__cause__ or "") or str(error)
     if isinstance(error, json.JSONDecodeError):
         return f"a stream that is no JSON ({error})"
     inner = error.__cause__

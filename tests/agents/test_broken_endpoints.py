@@ -211,8 +211,22 @@ async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(
 
 async def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
     async with Agent("http://127.0.0.1:9/v1", "x", retries=0) as agent:
-        with pytest.raises(ModelError, match=r"expected x at http://127.0.0.1:9/v1/ to answer, got"):
+        told = r"expected x at http://127.0.0.1:9/v1/ to answer, got Cannot connect to host 127.0.0.1:9"
+        with pytest.raises(ModelError, match=told):
             await agent.run("Why?")
+
+
+async def test_a_client_that_waits_no_longer_is_told_with_its_own_timeout() -> None:
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    async with server, AsyncOpenAI(base_url=url, api_key="x", max_retries=0, timeout=0.05) as client:
+        try:
+            with pytest.raises(ModelError, match=r"to answer, got nothing for 0.05 s"):
+                await Agent(client, "x", retries=0).run("Why?")
+        finally:
+            for writer in writers:
+                writer.close()
 
 
 @pytest.mark.parametrize("pieces", [[STALL], [text("Be"), STALL], [call("wait", "{}"), end("tool_calls")]])
