@@ -282,7 +282,9 @@ class Agent:
             ) from error
 
 
-def _by_name(tools: Iterable[Any]) -> dict[str, Tool[..., Any]]:
+def _by_name(tools: Any) -> dict[str, Tool[..., Any]]:
+    if not isinstance(tools, Iterable):
+        raise TypeError(f"tools must be a list of functions, got {tools!r}; put it into one, as in [search]")
     named: dict[str, Tool[..., Any]] = {}
     for each in map(as_tool, tools):
         if each.name in named:
@@ -291,7 +293,9 @@ def _by_name(tools: Iterable[Any]) -> dict[str, Tool[..., Any]]:
     return named
 
 
-def _checked(parameters: Mapping[str, Any] | None) -> Json:
+def _checked(parameters: Any) -> Json:
+    if not isinstance(parameters, Mapping | None):
+        raise TypeError(f"parameters must be a dict, as {{'temperature': 0}}, or None, got {parameters!r}")
     if taken := _RESERVED & set(parameters or ()):
         raise ValueError(
             f"parameters must leave {', '.join(sorted(taken))} to the agent; it may have anything else"

@@ -409,6 +409,8 @@ async def test_a_consumer_that_leaves_early_ends_the_tools() -> None:
         ({"retries": -1}, ValueError, "retries must be an int >= 0"),
         ({"parameters": {"stream": False}}, ValueError, "parameters must leave stream to the agent"),
         ({"tools": [search, search]}, ValueError, "got two named 'search'"),
+        ({"parameters": [3]}, TypeError, "parameters must be a dict, as {'temperature': 0}, or None, got"),
+        ({"tools": search}, TypeError, r"tools must be a list of functions, got .* as in \[search\]"),
         ({"tools": [7]}, TypeError, "expected a function for a tool, got 7"),
         ({"client": "localhost"}, ValueError, "expected the address of an OpenAI-compatible server"),
         ({"client": None}, TypeError, "client must be an openai.AsyncOpenAI or an address"),
