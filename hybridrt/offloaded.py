@@ -278,11 +278,13 @@ class Offloaded(Generic[P, R]):
                     )
                     make, isolation = _isolated().isolated_call, self._options.isolation
                     spills = router.forced is None
-                    return await self._run(
-                        make(loop_binding, self._fn, args, kwargs, isolation, note, spills=spills),
-                        begun,
-                        begun,
-                    )
+                    call = make(loop_binding, self._fn, args, kwargs, isolation, note, spills=spills)
+                    try:
+                        return await self._run(call, begun, begun)
+                    finally:
+                        if call.unready and not router.warming:  # else the next calls fare no better
+                            router.wants_isolates = True
+                        del call
                 except NotPortableError as error:
                     if router.forced is not None:
                         raise

@@ -67,6 +67,7 @@ class RemoteInvocation:
     Attributes:
         took_ns: What the function itself took; 0 if it has not come back.
         cpu_ns: CPU time of that.
+        unready: It was stopped while its isolate was made ready for it.
     """
 
     __slots__ = (
@@ -81,6 +82,7 @@ class RemoteInvocation:
         "isolate_pool",
         "stopped",
         "took_ns",
+        "unready",
     )  # fmt: skip
 
     def __init__(
@@ -98,7 +100,7 @@ class RemoteInvocation:
         self._lock = threading.RLock()  # `stop` may interrupt itself
         self.isolate: Isolate | None = None
         self.isolate_pool = isolate_pool
-        self.stopped = False
+        self.stopped = self.unready = False
         self.took_ns = self.cpu_ns = 0
 
     def stop(self) -> None:
@@ -109,6 +111,7 @@ class RemoteInvocation:
         with self._lock:
             self.stopped = True
             if self.isolate is not None:
+                self.unready = self._reference.module not in self.isolate.modules
                 self.isolate.kill()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -191,8 +194,7 @@ class RemoteInvocation:
             cold = isolate.cold
             new += cold
             try:
-                refused = None if isolate.is_set_up else (self._setup or DEFAULT_SETUP).apply(isolate)
-                message = refused or isolate.run(packed)
+                message = self._make_ready(isolate) or isolate.run(packed)
             except BaseException as error:
                 self._let_go(isolate, fit=False)
                 if self.stopped:
@@ -204,8 +206,6 @@ class RemoteInvocation:
                 if started or new == _ATTEMPTS:
                     break
             else:
-                if (module := self._reference.module) not in isolate.modules:
-                    isolate.modules |= {module}
                 outdated = message.status in _NOT_BEGUN and isolate.search_path != sys.path
                 self._let_go(isolate, fit=message.error is None and isolate.is_set_up and not outdated)
                 if outdated:
@@ -215,6 +215,19 @@ class RemoteInvocation:
                 refuse(self._reference)
                 self.isolate_pool, new = processes, 0
         raise WorkerLostError(f"{fate} in the middle of {self._reference}", started=started, exitcode=code)
+
+    def _make_ready(self, isolate: Isolate) -> Message | None:
+        """Prepare an isolate, and have it import the function's module; return what it answers if it refuses.
+
+        Apart from the call, so that `stop` knows whether that has begun.
+        """
+        if not isolate.is_set_up and (refused := (self._setup or DEFAULT_SETUP).apply(isolate)):
+            return refused
+        if (module := self._reference.module) not in isolate.modules:
+            message = isolate.run(pack((READY, ((*self._reference.place, None),), {})))
+            isolate.modules |= {module}
+            return message if message.status == REFUSED else None  # the call tells of another failure
+        return None
 
     def _lease(self) -> Isolate:
         self._raise_if_stopped()  # starting one takes long

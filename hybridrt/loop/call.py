@@ -51,6 +51,11 @@ class LoopCall(Call, asyncio.Future[Any]):
     completions: Completions
 
     @property
+    def unready(self) -> bool:
+        """Whether it was abandoned while an isolate was made ready for it."""
+        return False
+
+    @property
     def when_abandoned(self) -> str:
         """What the error says of a call that its caller has left."""
         return "its thread is abandoned"

@@ -93,6 +93,11 @@ class IsolatedCall(LoopCall):
         """What the error says of a call that its caller has left."""
         return self.isolate_route.when_abandoned
 
+    @property
+    def unready(self) -> bool:
+        """Whether it was abandoned while its isolate was made ready for it."""
+        return self.remote_invocation.unready
+
     def settle(self) -> None:
         """Complete the future."""
         if self.state == DONE:
