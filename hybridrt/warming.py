@@ -36,13 +36,17 @@ async def warm(
     Raises:
         BaseException: What a call raised.
     """
-    calls, router = 1, fn._router
-    await fn.run_on(loop_binding, args, dict(kwargs))
+    router = fn._router
     if router is None or router.forced in ("inline", "thread"):
+        await fn.run_on(loop_binding, args, dict(kwargs))
         return
     batched = fn._options.batch is not None
     placed = (*fn._head, [*args]) if batched else fn._head + args
     size_class = router.size_class(measure(placed, kwargs) if router.forced is None else None)
+    router.warmed = False  # isolates may have left since
+    await _ready(loop_binding, router, size_class, fn._options)  # what that takes counts for no timeout
+    await fn.run_on(loop_binding, args, dict(kwargs))
+    calls = 1
     while calls < _CALLS_MAX and size_class.choice.reason in _UNSETTLED:
         at_once = await _ready(loop_binding, router, size_class, fn._options)
         await _call_at_once(loop_binding, fn, args, kwargs, at_once)

@@ -13,10 +13,13 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.isolates.isolate_pool import close_isolates, processes
-from tests.loop.support import eventually
+from tests.loop.support import Timers, eventually
 
+from ..loop.conftest import timers
 from . import far
 from .support import FarGate
+
+__all__ = ["timers"]
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_at_a_time")]
 FORCED: Any = {"pure": True, "where": "isolate", "isolation": "process"}
@@ -66,3 +69,14 @@ async def test_after_a_call_that_was_abandoned_in_its_function_none_are_made_rea
     assert fn._router is not None
     assert not fn._router.warming
     await eventually(lambda: not processes.limiter.active)
+
+
+async def test_what_an_isolate_imports_counts_for_no_timeout_of_a_call_that_warms_it(
+    gated: Any, far_gate: FarGate, runtime: Runtime, timers: Timers
+) -> None:
+    fn = offload(gated.work, timeout=5.0, **FORCED)
+    warming = asyncio.ensure_future(runtime.warm(fn))
+    await far_gate.entered()
+    assert not timers.armed
+    await far_gate.release()
+    await warming
