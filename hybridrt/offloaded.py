@@ -293,6 +293,8 @@ class Offloaded(Generic[P, R]):
                 except (IsolateInitializerError, IsolateStartError, WorkerLostError) as error:
                     if router.forced is not None or error.started:
                         raise  # else the next call tries again: what was lacking may come back
+                    if isinstance(error, WorkerLostError):
+                        router.no_isolate_lasted(error)
             call = self._make(loop_binding, args, kwargs)
             call.fn = partial(router.work, size_class, size, loop_binding, call.profile)
             try:

@@ -27,7 +27,7 @@ from hybridrt.control.placement import (
     next_place,
     wants_isolate,
 )
-from hybridrt.errors import NotPortableError
+from hybridrt.errors import HybridrtError, WorkerLostError
 from hybridrt.loop.first_calls import FirstCalls
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS
 from hybridrt.loop.size_class import NotInline, SizeClass, key_of
@@ -51,6 +51,9 @@ _SIZE_CLASSES_MAX = 256
 _BARRED, _BARRED_MAX = 256, 1 << 16
 """Calls in threads after one that could not be carried until one is again: the first time, and at most. Each
 time doubles them. Not measured."""
+_LOST_MAX = 8
+"""Calls in a row that find but isolates that end as they start, until the next ones stay in threads. Not
+measured."""
 _KEPT_MAX = 32
 """Sizes of a function that are kept from one run to the next, the most used ones."""
 _routers: WeakSet[Router] = WeakSet()
@@ -84,6 +87,8 @@ class Router:
         self._barred, self._bar = 0, _BARRED
         """Calls until one is carried again, and how many that will be the next time."""
         _routers.add(self)
+        self._lost = 0
+        """Calls in a row for which isolates were started and ended at once."""
         self._told: object = None
         """Where it was noted last for the statistics."""
         self._size_classes: dict[int, SizeClass] = {}
@@ -245,6 +250,7 @@ class Router:
     ) -> None:
         """Take in what it cost to carry a call to an isolate and back."""
         with without_convoy(self._lock):
+            self._lost = 0
             if not self._barred:
                 self.not_portable, self._bar = None, max(_BARRED, self._bar // 2)
             if not round_trip.cold:
@@ -259,7 +265,14 @@ class Router:
             )
             self._judge(size_class, size, loop_binding, profile)
 
-    def stay(self, error: NotPortableError) -> None:
+    def no_isolate_lasted(self, error: WorkerLostError) -> None:
+        """Note that a call found but isolates that ended as they started; each such attempt takes long."""
+        self._lost += 1
+        if self._lost >= _LOST_MAX:
+            self._lost = 0
+            self.stay(error)
+
+    def stay(self, error: HybridrtError) -> None:
         """Carry no more calls for a while: one could not be."""
         with without_convoy(self._lock):
             if not self._barred:  # else several were on their way

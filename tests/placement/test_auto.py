@@ -236,6 +236,19 @@ async def test_a_call_for_which_no_isolate_starts_is_made_in_a_thread_and_the_ne
     assert standing(fn).where == "isolate"
 
 
+async def test_a_function_whose_isolates_end_as_they_start_is_not_tried_there_for_each_call(
+    holding: Work, isolates: Isolates
+) -> None:
+    isolates.fails = WorkerLostError("it ended at once", started=False)
+    fn = pure(holding)
+    await learn(fn, "abc", calls=1 + 100)
+    assert (len(holding.threads), isolates.calls) == (101, 8)
+    assert placement(fn).not_portable == "it ended at once"
+    isolates.fails = None
+    await learn(fn, "abc", calls=300)
+    assert (standing(fn).where, placement(fn).not_portable) == ("isolate", None)
+
+
 @pytest.mark.parametrize("error", NOT_STARTED)
 async def test_what_is_forced_into_an_isolate_and_finds_none_raises(
     holding: Work, isolates: Isolates, error: Exception
