@@ -97,6 +97,8 @@ class WorkerProcess(Isolate):
 
     def _fate(self) -> tuple[str, int | None]:
         code = self._end()
+        if code == 0 and sys.platform != "win32" and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+            return f"{self} ended (its exit code is not known: this program ignores SIGCHLD)", None
         how = f"ended with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
         return f"{self} {how}", code
 

@@ -55,6 +55,16 @@ async def test_a_worker_that_ends_itself_is_told_with_its_exit_code() -> None:
     assert await run_isolated(far.add, 1) == 2
 
 
+async def test_where_the_program_ignores_sigchld_no_exit_code_is_made_up() -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(WorkerLostError, match=r"not known: .* ignores SIGCHLD") as caught:
+            await run_isolated(far.end, 3)
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert caught.value.exitcode is None
+
+
 async def test_an_idle_worker_that_died_is_replaced_and_no_call_hears_of_it() -> None:
     first = await run_isolated(far.pid)
     os.kill(first, signal.SIGKILL)
