@@ -13,7 +13,7 @@ from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hybridrt.isolates.reference import NotFoundHereError, resolve
+from hybridrt.isolates.reference import MAIN_MODULES, NotFoundHereError, resolve
 
 __all__ = [
     "Carried", "Propagator", "Variables", "carry", "crossing_context", "name_variables", "register",
@@ -70,7 +70,7 @@ def _find(variable: Any) -> tuple[str, str]:
     if not isinstance(variable, ContextVar):
         raise TypeError(f"isolate_context must have instances of contextvars.ContextVar, got {variable!r}")
     for module, loaded in tuple(sys.modules.items()):
-        if module != "__main__":
+        if module not in MAIN_MODULES:
             for name, value in tuple(getattr(loaded, "__dict__", {}).items()):
                 if value is variable:
                     return module, name

@@ -20,8 +20,10 @@ from typing import Any, NamedTuple
 from hybridrt.errors import NotPortableError
 from hybridrt.observe.function_name import identify
 
-__all__ = ["NotFoundHereError", "Reference", "find", "refer", "resolve"]
+__all__ = ["MAIN_MODULES", "NotFoundHereError", "Reference", "find", "refer", "resolve"]
 
+MAIN_MODULES = frozenset({"__main__", "__mp_main__"})
+"""Names of the program's main module; the second is the one in children that multiprocessing spawns."""
 _DEEPEST = 16
 _REMEDY = (
     "define it at the top level of a module that can be imported, or run it in a thread (where='thread')"
@@ -68,7 +70,7 @@ def refer(fn: Callable[..., Any]) -> Reference:
     qualname = getattr(fn, "__qualname__", None)
     if isinstance(module, str) and isinstance(qualname, str):
         depth = _depth(module, qualname, fn)
-        if depth is not None and module != "__main__":
+        if depth is not None and module not in MAIN_MODULES:
             return Reference(module, qualname, depth)
         if isinstance(fn, FunctionType):
             raise NotPortableError(
@@ -133,7 +135,7 @@ def _below(wrapper: Any) -> Any:
 
 
 def _obstacle(fn: FunctionType) -> str:
-    if fn.__module__ == "__main__":
+    if fn.__module__ in MAIN_MODULES:
         return "it belongs to the program's main module, which is not imported a second time"
     if fn.__name__ == "<lambda>":
         return "it is a lambda"

@@ -94,11 +94,12 @@ def test_a_function_inside_another_one_is_refused() -> None:
         refer(local)
 
 
-def test_a_function_of_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = ModuleType("__main__")
+@pytest.mark.parametrize("name", ["__main__", "__mp_main__"])
+def test_a_function_of_the_main_module_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType(name)
     exec("def work(): pass", main.__dict__)
-    monkeypatch.setitem(__import__("sys").modules, "__main__", main)
-    with pytest.raises(NotPortableError, match=r"__main__:work .*the program's main module"):
+    monkeypatch.setitem(__import__("sys").modules, name, main)
+    with pytest.raises(NotPortableError, match=rf"{name}:work .*the program's main module"):
         refer(main.work)
 
 
