@@ -41,14 +41,14 @@ class Reference(NamedTuple):
         module: The module to import.
         qualname: The name in it, with dots.
         depth: How many `__wrapped__` lie between what has the name and the function.
-        pickled: The callable itself, if it has no name. Module and name are then those of the function
-            below it, or of its type.
+        pickled: The callable itself, pickled or as it is, if it has no name. Module and name are then those
+            of the function below it, or of its type.
     """
 
     module: str
     qualname: str
     depth: int = 0
-    pickled: bytes | None = None
+    pickled: Any = None
 
     @property
     def place(self) -> tuple[str, str, int]:
@@ -59,8 +59,12 @@ class Reference(NamedTuple):
         return f"{self.module}:{self.qualname}"
 
 
-def refer(fn: Callable[..., Any]) -> Reference:
+def refer(fn: Callable[..., Any], *, pickles: bool = True) -> Reference:
     """Return the reference of a function.
+
+    Args:
+        fn: The function.
+        pickles: Pickle what has no name now, which takes as long as it is large. False: it is sent as it is.
 
     Raises:
         NotPortableError: Another interpreter could not find it: a lambda, a function inside another
@@ -76,7 +80,8 @@ def refer(fn: Callable[..., Any]) -> Reference:
             raise NotPortableError(
                 f"{module}:{qualname} cannot run in another interpreter: {_obstacle(fn)}; {_REMEDY}"
             )
-    return _pickled(fn)
+    place, _, qualname = identify(fn)[1].partition(":")
+    return Reference(place, qualname, pickled=_pickled(fn) if pickles else fn)
 
 
 def find(module: str, qualname: str) -> Any:
@@ -87,7 +92,7 @@ def find(module: str, qualname: str) -> Any:
         return None
 
 
-def resolve(module: str, qualname: str, depth: int, pickled: bytes | None) -> Callable[..., Any]:
+def resolve(module: str, qualname: str, depth: int, pickled: Any) -> Callable[..., Any]:
     """Return the function that a reference stands for, importing its module if need be.
 
     What came pickled is made anew for each call and not kept: it may be another one each time, with all
@@ -97,7 +102,9 @@ def resolve(module: str, qualname: str, depth: int, pickled: bytes | None) -> Ca
         ImportError: The module cannot be imported here.
         AttributeError: It has no such name.
     """
-    return _find(module, qualname, depth) if pickled is None else pickle.loads(pickled)
+    if pickled is None:
+        return _find(module, qualname, depth)
+    return pickled if callable(pickled) else pickle.loads(pickled)  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(512)
@@ -144,13 +151,11 @@ def _obstacle(fn: FunctionType) -> str:
     return "it is not what its module has under that name"
 
 
-def _pickled(fn: Callable[..., Any]) -> Reference:
+def _pickled(fn: Callable[..., Any]) -> bytes:
     try:
-        data = pickle.dumps(fn, 5)
+        return pickle.dumps(fn, 5)
     except Exception as error:
         raise NotPortableError(
             f"{fn!r} cannot run in another interpreter: it has no name there and cannot be pickled "
             f"({error}); {_REMEDY}"
         ) from error
-    module, _, qualname = identify(fn)[1].partition(":")
-    return Reference(module, qualname, pickled=data)

@@ -25,7 +25,7 @@ from hybridrt.isolates.frames import remote_error
 from hybridrt.isolates.isolate import Isolate
 from hybridrt.isolates.isolate_pool import IsolatePool, interpreters, processes
 from hybridrt.isolates.packing import Packed, pack
-from hybridrt.isolates.reference import Reference
+from hybridrt.isolates.reference import Reference, refer
 from hybridrt.isolates.round_trip import RoundTrip
 from hybridrt.isolates.setup import DEFAULT_SETUP, READY, Setup
 from hybridrt.isolates.wire import Message
@@ -160,7 +160,13 @@ class RemoteInvocation:
             raise NotPortableError(self._culprit(*given, error)) from error
 
     def _culprit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], error: Exception) -> str:
-        """Say which argument or context variable cannot be packed."""
+        """Say which argument or context variable cannot be packed.
+
+        Raises:
+            NotPortableError: The function itself cannot be.
+        """
+        if (fn := self._reference.pickled) is not None:
+            refer(fn)
         for name, value in (*enumerate(args, 1), *kwargs.items()):
             try:
                 pack(value)

@@ -159,7 +159,7 @@ class IsolateRoute:
     def __init__(self, loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation) -> None:
         pool = loop_binding.pool
         self.fn, self.isolation = fn, isolation
-        self.reference = refer(fn)
+        self.reference = refer(fn, pickles=False)
         dismiss_if_reloaded(self.reference.module)
         self.named = find(self.reference.module, self.reference.qualname)
         self.isolate_pool = isolate_pool = isolate_pool_for(self.reference, isolation)
@@ -310,7 +310,9 @@ def calls_at_once(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: 
     Raises:
         NotPortableError: Another interpreter could not find the function.
     """
-    return 1 if inside() or loop_binding.at_once else isolate_pool_for(refer(fn), isolation).limiter.limit
+    if inside() or loop_binding.at_once:
+        return 1
+    return isolate_pool_for(refer(fn, pickles=False), isolation).limiter.limit
 
 
 def _warming_call(loop_binding: LoopBinding, isolate_route: IsolateRoute) -> IsolatedCall:

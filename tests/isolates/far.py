@@ -16,9 +16,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from hybridrt import check_cancelled, offload
+from hybridrt.isolates.child import inside
 from hybridrt.isolates.packing import Packed, pack
 
 seen: ContextVar[str] = ContextVar("seen", default="nothing")
@@ -124,6 +125,19 @@ class Tally:
 
     def add(self, number: int) -> int:
         return self(number)
+
+
+class Traced:
+    """Notes the threads in which it is pickled."""
+
+    threads: ClassVar[list[int]] = []
+
+    def __reduce__(self) -> Any:
+        self.threads.append(threading.get_ident())
+        return Traced, ()
+
+    def work(self, number: int) -> int:
+        return number
 
 
 def add(a: int, b: int = 1) -> int:

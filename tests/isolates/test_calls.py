@@ -68,6 +68,20 @@ async def test_an_offloaded_function_runs_itself_and_not_its_wrapper(isolation: 
     assert await run_isolated(far.Shape.count._fn, far.Shape(4), 3, isolation=isolation) == 7
 
 
+async def test_a_method_is_pickled_with_its_object_off_the_loop(isolation: Isolation) -> None:
+    far.Traced.threads.clear()
+    assert await run_isolated(far.Traced().work, 5, isolation=isolation) == 5
+    assert far.Traced.threads
+    assert threading.get_ident() not in far.Traced.threads
+
+
+async def test_an_array_in_a_function_without_a_name_is_not_copied_into_the_stream() -> None:
+    array = np.ones(100_000)
+    packed = pack(tuple(refer(functools.partial(far.echo, array), pickles=False)))
+    assert np.shares_memory(np.frombuffer(packed.buffers[0]), array)
+    assert (await run_isolated(functools.partial(far.echo, array)) == array).all()
+
+
 @pytest.mark.parametrize("size", [0, 100, 3_000_000])
 @pytest.mark.parametrize("kind", [bytes, bytearray, np.zeros], ids=["bytes", "bytearray", "array"])
 async def test_data_of_every_size_goes_there_and_back(kind: Any, size: int) -> None:
