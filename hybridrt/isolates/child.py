@@ -179,7 +179,7 @@ def _leave_with_parent(end: socket.socket | int, timeout: int | None = None) -> 
         os._exit(1)
 
 
-def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
+def _run(call: Any, problem: BaseException | None, clock: _Clock) -> Reply:
     """Run a call and pack what came of it.
 
     Args:
@@ -212,7 +212,7 @@ def _run(call: Any, problem: Exception | None, clock: _Clock) -> Reply:
         return VALUE, *spent, pack(value)
     except MemoryError as error:
         return RAISED, *spent, _pack_error(error)
-    except Exception as error:
+    except BaseException as error:  # as the panic of an extension written in Rust
         return RESULT, *spent, pack(f"{_type_name(value)}: {_text_of(error)}")
 
 
@@ -247,7 +247,7 @@ def _pack_error(error: BaseException) -> Packed:
         error = _no_terminal("a debugger was started")  # it ends in `BdbQuit`, from 3.14 on in `SystemExit`
     possible: Packed | None = None
     for take_apart in (pack, _pack_by_state):
-        with suppress(Exception):
+        with suppress(BaseException):
             packed = take_apart((error, text, frames))
             rebuilt = unpack(b"".join(packed.pieces), packed.buffers)[0]
             possible = possible or packed

@@ -63,7 +63,7 @@ class Message:
     cpu_ns: int
     size: int
     value: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 class Wire:
@@ -130,7 +130,7 @@ class Wire:
             message.value = unpack(source, buffers)
         except WireClosedError:
             raise
-        except Exception as error:
+        except BaseException as error:  # as the panic of an extension written in Rust
             message.error = error
         if isinstance(source, _Stream):
             source.skip()
@@ -154,7 +154,7 @@ class Wire:
         message = Message(status, wall_ns, cpu_ns, stream)
         try:
             message.value = pickle.loads(self._ahead[begin:end])
-        except Exception as error:
+        except BaseException as error:
             message.error = error
         self._from = end
         return message
