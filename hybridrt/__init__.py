@@ -39,7 +39,8 @@ On the loop (`where="inline"`, or short and pure)
 In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the way)
     Thread: the function runs in another interpreter; its modules are imported there, once, after
     `Runtime(isolate_initializer=)`, whose failure is an `IsolateInitializerError`; standard input is
-    empty. Records of `logging` reach the handlers here. `check_cancelled` and `blocking` do nothing.
+    empty in a process. Records of `logging` reach the handlers here. `check_cancelled` and `blocking` do
+    nothing.
     Context variables do not cross but for those of `isolate_context` and OpenTelemetry's, and neither do
     changes to arguments. Exceptions cross by pickling, with the frames they had there and the remote
     traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type and
@@ -50,7 +51,8 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     thread.
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
     on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, and
-    in a process if an extension refused the sub-interpreter. A worker thread writes the call and waits for
+    in a process if an extension refused the sub-interpreter, or the function forked or started a daemon
+    thread there. A worker thread writes the call and waits for
     what comes back.
 
 Thread identity

@@ -27,8 +27,8 @@ Exceptions
     Arrive as raised, with the frames from over there and their traceback, as text, as their cause. One that
     cannot be pickled arrives as a `RuntimeError` with its type and text.
 Twice
-    A call may run twice, and only then: an extension module turned out not to work in a sub-interpreter,
-    so a process has to do it.
+    A call may run twice, and only then: an extension module turned out not to work in a sub-interpreter, or
+    the function forks or starts a daemon thread, so a process has to do it.
 Crashes
     A worker process that crashes or is killed fails its call with `WorkerLostError` and nothing else. A
     crash in a sub-interpreter takes the whole program with it; `isolation="process"` is the way out.

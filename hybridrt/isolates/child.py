@@ -61,6 +61,8 @@ _NO_TERMINAL = (
     "its process has no terminal: run the program with HYBRIDRT_WHERE=thread or HYBRIDRT_WHERE=inline in its "
     "environment, or give the function where='thread'; PYTHONBREAKPOINT may name a debugger that needs none"
 )
+_REFUSALS = ("subinterpreter", "daemon threads are disabled")
+"""What CPython says in a sub-interpreter of extensions and forks, and of daemon threads."""
 _OWN = "hybridrt.isolates."
 _DEBUGGER = frozenset({"bdb", "pdb"})
 
@@ -217,7 +219,7 @@ def _run(call: Any, problem: BaseException | None, clock: _Clock) -> Reply:
 
 
 def _not_found(error: BaseException) -> Reply:
-    return _excuse(REFUSED if isinstance(error, ImportError) else LOST, error)
+    return _excuse(REFUSED if isinstance(error, ImportError) or _refuses(error) else LOST, error)
 
 
 def _excuse(status: int, error: BaseException) -> Reply:
@@ -225,13 +227,17 @@ def _excuse(status: int, error: BaseException) -> Reply:
 
 
 def _refuses(error: BaseException) -> bool:
-    """Return True if an extension module does not load in sub-interpreters; some packages wrap the error."""
+    """Return True if this needs a process: an extension module that does not load in sub-interpreters, a
+    fork or a daemon thread; some packages wrap the error.
+    """
     link: BaseException | None = error
     seen = set[int]()  # an error may be its own cause
     while link is not None and id(link) not in seen:
         seen.add(id(link))
-        if isinstance(link, ImportError) and "subinterpreter" in str(link):
-            return True
+        if isinstance(link, (ImportError, RuntimeError)):
+            text = _text_of(link)
+            if any(refusal in text for refusal in _REFUSALS):
+                return True
         link = link.__cause__ or link.__context__
     return False
 

@@ -387,6 +387,17 @@ def nest(x: int) -> tuple[int, int, int]:
     return os.getpid(), inner, value
 
 
+def start_daemon() -> int:
+    daemon = threading.Thread(target=os.getpid, daemon=True)
+    daemon.start()
+    daemon.join()
+    return os.getpid()
+
+
+def fork() -> int:
+    return fork_and_return() or os.getpid()
+
+
 def use_numpy() -> tuple[int, float]:
     """Use an extension module that no sub-interpreter can load."""
     import numpy as np

@@ -396,6 +396,16 @@ async def test_a_function_whose_extensions_refuse_sub_interpreters_goes_to_a_pro
 
 @needs_interpreters
 @pytest.mark.usefixtures("runtime")
+@pytest.mark.parametrize("fn", [far.start_daemon, far.fork])
+async def test_a_function_that_starts_daemon_threads_or_forks_goes_to_a_process(
+    fn: Callable[[], int],
+) -> None:
+    assert await run_isolated(fn, isolation="auto") != os.getpid()
+    remote_invocation._refused.clear()
+
+
+@needs_interpreters
+@pytest.mark.usefixtures("runtime")
 async def test_a_function_that_is_refused_runs_twice_at_most(tmp_path: Path) -> None:
     assert await run_isolated(far.add, 1, isolation="interpreter") == 2
     assert await run_isolated(far.refuse_late, str(tmp_path / "runs"), isolation="interpreter") != os.getpid()
