@@ -38,7 +38,7 @@ such an isolate, or of this process, would not be seen, since there is another p
 
 
 def program(serve: str, *descriptors: int) -> str:
-    """Return what another interpreter runs: a function of `child`, with this one's search path and limit.
+    """Return what another interpreter runs: a function of `child`, with this one's search path and limits.
 
     Of the path only text, as CPython itself looks at nothing else there: a `Path` is no literal.
     """
@@ -48,6 +48,7 @@ def program(serve: str, *descriptors: int) -> str:
         f"import sys; sys.path[:] = {path!r}\n"
         f"from hybridrt.isolates.child import {serve}\n"
         f"sys.setrecursionlimit(max({sys.getrecursionlimit()}, sys.getrecursionlimit()))\n"
+        f"sys.set_int_max_str_digits({sys.get_int_max_str_digits()})\n"
         f"{serve}{descriptors}"
     )
 

@@ -77,6 +77,17 @@ async def test_an_isolate_recurses_as_deep_as_its_parent(isolation: Isolation) -
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("runtime")
+async def test_an_isolate_reads_and_writes_integers_as_long_as_its_parent(isolation: Isolation) -> None:
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(5_000)
+    try:
+        assert await run_isolated(sys.get_int_max_str_digits, isolation=isolation) == 5_000
+    finally:
+        sys.set_int_max_str_digits(before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("runtime")
 @pytest.mark.blocks_the_loop
 async def test_after_a_reload_isolates_run_the_new_code(
     isolation: Isolation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
