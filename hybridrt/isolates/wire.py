@@ -20,11 +20,16 @@ import os
 import pickle
 import socket
 import struct
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from mmap import mmap
 from typing import Any
 
 from hybridrt.isolates.packing import SMALL, Packed, unpack
+
+if sys.platform != "win32":
+    from mmap import MAP_ANONYMOUS, MAP_PRIVATE
 
 __all__ = ["Message", "OutOfStepError", "Wire", "WireClosedError"]
 
@@ -33,6 +38,8 @@ _NUMBERS = 1 << 32
 """Numbers that calls can have; the first is drawn, so that no text and no zeros look like it."""
 _SEND_BUFFER = 1 << 20
 """Bytes to ask the kernel for, so that a large message takes fewer wake-ups of both ends."""
+_MAPPED = 1 << 25
+"""Bytes from which a buffer has new pages of its own, as glibc gives it, too. Smaller ones are slower so."""
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 """Writing to an end that is gone fails, even in a program that lets the signal for it end itself."""
 
@@ -223,10 +230,20 @@ class Wire:
             raise WireClosedError
         return got
 
-    def _exactly(self, size: int) -> bytearray:
-        data = bytearray(size)
+    def _exactly(self, size: int) -> bytearray | mmap:
+        data = bytearray(size) if size < _MAPPED else _map(size)
         self.fill(memoryview(data))
         return data
+
+
+def _map(size: int) -> mmap:
+    """Return memory that the kernel clears while it is read into; a `bytearray` clears it with the GIL."""
+    try:
+        if sys.platform == "win32":
+            return mmap(-1, size)
+        return mmap(-1, size, MAP_PRIVATE | MAP_ANONYMOUS)  # else forked children would share it
+    except OSError as error:
+        raise MemoryError from error
 
 
 class _Stream:

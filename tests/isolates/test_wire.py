@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from mmap import mmap
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybridrt.isolates import wire
 from hybridrt.isolates.packing import SMALL, pack, unpack
 from hybridrt.isolates.wire import Wire, WireClosedError
 
@@ -87,6 +90,22 @@ def test_arrays_give_their_memory_away_and_come_back_writable(wires: tuple[Wire,
     arrived = through(wires, array)
     assert (arrived == array).all()
     arrived[0, 0] = 7.0
+
+
+def test_the_memory_of_a_large_array_is_cleared_by_the_kernel_and_not_with_the_gil(
+    wires: tuple[Wire, Wire], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_MAPPED", 1 << 20)
+    arrived = through(wires, memoryview(np.ones(200_000)))
+    assert isinstance(arrived.obj, mmap)
+    assert not arrived.readonly
+    monkeypatch.setattr(wire, "mmap", _lack_memory)
+    with pytest.raises(MemoryError):
+        wires[0]._exactly(2_000_000)
+
+
+def _lack_memory(*_: object) -> None:
+    raise OSError(errno.ENOMEM, "out of memory")
 
 
 def test_small_arrays_go_with_the_stream() -> None:
