@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator, Sequence
 from concurrent.futures import Future
-from typing import Any, NoReturn, assert_type
+from typing import Any, NoReturn, TextIO, TypeVar, assert_type
 
 import hybridrt
 from hybridrt import AdaptiveThreadPoolExecutor, CallEvent, OffloadTimeoutError, Runtime, offload
+
+T = TypeVar("T")
 
 
 @offload
@@ -31,6 +33,16 @@ def extract(html: bytes) -> list[str]:
 def count(text: str) -> int:
     """Return the length of a text."""
     return len(text)
+
+
+def first(items: Sequence[T]) -> T:
+    """Return the first item: a generic function."""
+    return items[0]
+
+
+def open_page(path: str) -> TextIO:
+    """Return a file, which is an iterator."""
+    return open(path, encoding="utf-8")
 
 
 def tokens_by_text(texts: list[str]) -> dict[str, int]:
@@ -210,6 +222,8 @@ async def runtime() -> None:
     async with Runtime(max_workers=64, queue_max=None, shutdown_timeout=5.0) as runtime:
         assert_type(runtime, Runtime)
         assert_type(await runtime.offload(count, "text"), int)
+        assert_type(await runtime.offload(first, [1]), int)
+        assert_type(await runtime.offload(open_page, "path"), TextIO)
         assert_type(await runtime.map(count, ["a", "b"], limit=32), list[int])
         assert_type(await runtime.map(fetch, ["a", "b"]), list[bytes])
         assert_type(await runtime.map(tokenize, ["a", "b"]), list[list[int]])
@@ -250,7 +264,10 @@ def plugged_in(loop: asyncio.AbstractEventLoop) -> None:
 class Constant(hybridrt.Policy):
     """A policy of one size, asked ten times a second."""
 
-    interval = 0.1
+    @property
+    def interval(self) -> float:
+        """Return a tenth of a second; pyright takes no plain attribute."""
+        return 0.1
 
     def decide(
         self, limits: hybridrt.Limits, state: hybridrt.State, window: hybridrt.Window
