@@ -248,7 +248,7 @@ class BackgroundStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostStatistics:
-    """What the host gives to this process, as of the last look, every two seconds at most while calls run.
+    """What the host gives to this process, as of the last look: one in two seconds at most, while calls run.
 
     Attributes:
         cores: Cores it may keep busy, by affinity and by the CPU quotas of its control groups, rounded up.
@@ -277,7 +277,7 @@ class ShieldReason(StrEnum):
     LATE = "late"
     """The loop misses its target: as short as helps, or as a crowd can bear."""
     UNMEASURED = "unmeasured"
-    """The same, and no runtime measures a loop: by the number of computing calls."""
+    """The same, and no loop is measured: by the number of computing calls."""
     FOREIGN = "foreign"
     """Other code has changed it: left alone until nothing computes."""
     VETO = "veto"
@@ -293,8 +293,8 @@ class ShieldStatistics:
     Attributes:
         interval: What it is now.
         user: What it is, or was, without the shield.
-        target: Loop delay aimed at, the smallest of all runtimes.
-        delay: 99th percentile of the loops' recent delay, the worst of all; None without a runtime.
+        target: Loop delay aimed at, the smallest of all loops.
+        delay: 99th percentile of the loops' recent delay, the worst of all; None without a measured loop.
         reason: Why it is what it is.
         changes: How often the shield has set it.
         gave_way: Calls that hold the GIL for long and have let a loop that worked go first.
