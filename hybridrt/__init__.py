@@ -44,16 +44,15 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     Context variables do not cross but for those of `isolate_context` and OpenTelemetry's, and neither do
     changes to arguments. Exceptions cross by pickling, with the frames they had there and the remote
     traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type and
-    text. What cannot be carried raises `NotPortableError`; under "auto" the call is then made in a
-    thread, for the second time if it was the result that could not, and so are the next ones. So it
-    is in a frozen program (PyInstaller and the like), which has no interpreter to start a process with.
+    text. Arguments or results that cannot be carried raise `NotPortableError`; under "auto" the call is
+    then made in a thread, for the second time if its result could not, and so are the next ones. The same
+    holds in a frozen program (PyInstaller and the like), which has no interpreter to start a process with.
     Where files or memory are lacking to start one, an `OSError` says so; under "auto" that call goes to a
     thread.
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
-    on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: as said, and
-    in a process if an extension refused the sub-interpreter, or the function forked or started a daemon
-    thread there. A worker thread writes the call and waits for
-    what comes back.
+    on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: in a thread if
+    the result could not be carried, and in a process if an extension refused the sub-interpreter, or the
+    function forked or started a daemon thread there. A worker thread writes the call and waits for the answer.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other, not
@@ -133,12 +132,12 @@ Shutdown
     names what is stuck, with its line, and leaves it behind.
     In `run`, and in `asyncio.run` with `async with Runtime()`, the first Ctrl-C cancels `main`, and the
     second raises `KeyboardInterrupt`, with which `run` leaves at once. Within a step of the runtime or of
-    the loop either waits for the end of the step. Without a runtime opened so, one that raises in the
-    middle of a `submit` may spoil the executor's counts, so that its end takes a second one.
+    the loop either waits for the end of the step. Without a runtime opened so, a Ctrl-C that raises in the
+    middle of a `submit` may spoil the executor's counts, so that it takes a second one to end the program.
 Interpreter exit
-    Pending calls finish first and get their threads as before; new ones are refused. Calls left behind have
-    0.25 s: before 3.14 one that returns from C++ code later aborts the process. 3.12.0 to 3.12.2 start no
-    threads by then: the calls share those there are. A call that none can run any more is named in the log.
+    Pending calls finish first and get their threads as before; new ones are refused. Before 3.14 calls left
+    behind have 0.25 s: one that returns from C++ code later aborts the process. 3.12.0 to 3.12.2 start no
+    threads by then: the calls share those there are. A call that no thread is left for is named in the log.
 Fork
     The child starts with an empty queue and without threads, and may use the executor at once. Calls
     of the parent do not run there.

@@ -153,8 +153,8 @@ def offload(fn: Any = _ABSENT, /, **options: Any) -> Any:
             nothing else. "interpreter": a crash there takes the whole program. CPython 3.14 can also crash at
             the end of a program while a call ends that was left behind in one.
         batch: Calls that run together at most. The function takes a list and returns a list of the same
-            length; it is called with one item, and gets those of all callers that have come while its last
-            batch ran. See `Batched`. None: it is called for each call.
+            length; callers give one item each, and it gets those of all callers that have come while its
+            last batch ran. See `Batched`. None: it is called for each call.
         batch_wait: Seconds that a batch which is not full waits for more calls, from its first. None: it
             does not wait, which is best for most.
         buffer: Items that a generator may be ahead of its consumer, at least 1. None: 64.
