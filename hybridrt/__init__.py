@@ -52,7 +52,7 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     Cancelling and timeouts where a running call may be abandoned: a process is killed, an interpreter goes
     on unwatched. A process that dies fails the one call it had with `WorkerLostError`. Twice: in a thread if
     the result could not be carried, and in a process if an extension refused the sub-interpreter, or the
-    function forked or started a daemon thread there. A worker thread writes the call and waits for the answer.
+    function forked or started a daemon thread. A worker thread writes the call and waits for the answer.
 
 Thread identity
     Any thread of the pool; two calls may see the same one. `lane=` keeps calls apart from each other, not
