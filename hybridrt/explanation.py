@@ -13,7 +13,7 @@ from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
 from hybridrt.executor.report import function_statistics
-from hybridrt.isolates.reference import refer
+from hybridrt.isolates.reference import refer, without_thread
 from hybridrt.loop.binding import current_binding, has_binding
 from hybridrt.measure.libraries import Library, threaded_libraries
 from hybridrt.observe.function_name import identify
@@ -112,7 +112,7 @@ def _obstacle(function: Callable[..., Any]) -> str | None:
     try:
         refer(function)
     except NotPortableError as error:
-        return str(error)
+        return without_thread(error)
     return None
 
 

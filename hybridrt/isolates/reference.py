@@ -20,14 +20,13 @@ from typing import Any, NamedTuple
 from hybridrt.errors import NotPortableError
 from hybridrt.observe.function_name import identify
 
-__all__ = ["MAIN_MODULES", "NotFoundHereError", "Reference", "find", "refer", "resolve"]
+__all__ = ["MAIN_MODULES", "NotFoundHereError", "Reference", "find", "refer", "resolve", "without_thread"]
 
 MAIN_MODULES = frozenset({"__main__", "__mp_main__"})
 """Names of the program's main module; the second is the one in children that multiprocessing spawns."""
 _DEEPEST = 16
-_REMEDY = (
-    "define it at the top level of a module that can be imported, or run it in a thread (where='thread')"
-)
+_OR_THREAD = ", or run it in a thread (where='thread')"
+_REMEDY = f"define it at the top level of a module that can be imported{_OR_THREAD}"
 
 
 class NotFoundHereError(Exception):
@@ -82,6 +81,11 @@ def refer(fn: Callable[..., Any], *, pickles: bool = True) -> Reference:
             )
     place, _, qualname = identify(fn)[1].partition(":")
     return Reference(place, qualname, pickled=_pickled(fn) if pickles else fn)
+
+
+def without_thread(error: NotPortableError) -> str:
+    """Return what `refer` says, for what a thread is no remedy for."""
+    return str(error).removesuffix(_OR_THREAD)
 
 
 def find(module: str, qualname: str) -> Any:

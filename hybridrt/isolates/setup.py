@@ -14,7 +14,7 @@ from hybridrt.isolates.frames import remote_error
 from hybridrt.isolates.isolate import Isolate
 from hybridrt.isolates.packing import pack
 from hybridrt.isolates.records import attach_sender, logger_levels
-from hybridrt.isolates.reference import Reference, refer, resolve
+from hybridrt.isolates.reference import Reference, refer, resolve, without_thread
 from hybridrt.isolates.wire import Message
 
 __all__ = ["DEFAULT_SETUP", "READY", "Setup", "make_setup"]
@@ -140,7 +140,7 @@ def _refer(initializer: Callable[..., object]) -> Reference:
     try:
         return refer(initializer)
     except NotPortableError as error:
-        raise ValueError(f"isolate_initializer {error}") from error
+        raise ValueError(f"isolate_initializer {without_thread(error)}") from error
 
 
 DEFAULT_SETUP = Setup()

@@ -129,7 +129,11 @@ async def test_a_timeout_ends_the_isolate_of_one_that_does_not_return(far_gate: 
     [
         ({"isolate_initializer": 5}, TypeError, "isolate_initializer must be a synchronous callable or None"),
         ({"isolate_initializer": asyncio.sleep}, TypeError, "must be a synchronous callable"),
-        ({"isolate_initializer": lambda: None}, ValueError, "it is a lambda"),
+        (
+            {"isolate_initializer": lambda: None},
+            ValueError,
+            "it is a lambda; define it at the top level of a module that can be imported$",
+        ),
         ({"isolate_initializer": threading.Lock().acquire}, ValueError, "cannot be pickled"),
         ({"isolate_initargs": (1,)}, ValueError, "isolate_initargs needs an isolate_initializer"),
         ({"isolate_initializer": far.prepare, "isolate_initargs": [1]}, TypeError, "must be a tuple"),

@@ -126,7 +126,9 @@ async def test_a_function_that_cannot_be_carried_is_not_told_to_become_pure(cloc
     assert "inner cannot run in another interpreter: " in computes.advice
     assert computes.isolate is None
     show_holding(inner)
-    assert "of its 16 ms, which no thread helps against. " in explain(inner).advice
+    holds = explain(inner).advice
+    assert "of its 16 ms, which no thread helps against. " in holds
+    assert holds.endswith("; define it at the top level of a module that can be imported")
 
 
 async def test_calls_of_another_executor_are_explained_where_the_loop_has_seen_none() -> None:
