@@ -21,7 +21,7 @@ from hybridrt.executor.executor import AdaptiveThreadPoolExecutor
 from hybridrt.integrations.anyio import AnyioThreads, may_govern_anyio
 from hybridrt.isolates.context import name_variables
 from hybridrt.isolates.setup import make_setup
-from hybridrt.loop.binding import LoopBinding, has_binding, set_binding
+from hybridrt.loop.binding import LoopBinding, has_binding, running_loop, set_binding
 from hybridrt.loop.bounded_map import bounded_map
 from hybridrt.loop.completions import forget_closed
 from hybridrt.loop.interrupts import Interrupts
@@ -182,8 +182,9 @@ class Runtime:
 
         Raises:
             RuntimeClosedError: The loop has none.
+            RuntimeError: No loop is running.
         """
-        runtime = _runtimes.get(asyncio.get_running_loop())
+        runtime = _runtimes.get(running_loop())
         if runtime is None:
             raise RuntimeClosedError(
                 "this event loop has no Runtime; use `run`, `install` or `async with Runtime()`"
@@ -203,7 +204,7 @@ class Runtime:
         await self.aclose()
 
     def _open(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = running_loop()
         if self._state != "new":
             raise RuntimeError(f"a Runtime serves once, and this one is {self._state}; make a new one")
         if has_binding(loop):
@@ -451,7 +452,7 @@ def install(**options: Any) -> Runtime:
     Raises:
         RuntimeError: No loop is running, or it has a runtime already.
     """
-    asyncio.get_running_loop()
+    running_loop()
     runtime = Runtime(**options)
     runtime._open()
     return runtime

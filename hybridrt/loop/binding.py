@@ -30,6 +30,7 @@ __all__ = [
     "known_binding",
     "make_call",
     "private_executor",
+    "running_loop",
     "set_binding",
 ]
 
@@ -153,13 +154,26 @@ def current_binding() -> LoopBinding:
     """
     try:
         loop_binding = _bindings.get(loop := get_running_loop())
-    except RuntimeError as error:
-        raise RuntimeError(f"{error}; hybridrt needs one of asyncio or uvloop in this thread") from None
+    except RuntimeError:
+        running_loop()  # says what is missing
+        raise
     if loop_binding is None:
         forget_idle(_bindings, lambda known: known.completions.governed)
         loop_binding = _bindings[loop] = LoopBinding(loop, private_executor())
         watch_submitter(loop_binding.completions, loop_binding.executor._pool)
     return loop_binding
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """Return the running loop.
+
+    Raises:
+        RuntimeError: There is none.
+    """
+    try:
+        return get_running_loop()
+    except RuntimeError as error:
+        raise RuntimeError(f"{error}; hybridrt needs one of asyncio or uvloop in this thread") from None
 
 
 def set_binding(

@@ -233,9 +233,10 @@ async def test_install_refuses_a_loop_that_has_a_runtime() -> None:
             hybridrt.install()
 
 
-def test_install_needs_a_running_loop() -> None:
-    with pytest.raises(RuntimeError, match="no running event loop"):
-        hybridrt.install()
+@pytest.mark.parametrize("ask", [hybridrt.install, Runtime.current])
+def test_install_and_current_need_a_running_loop_and_say_of_which_kind(ask: Callable[[], object]) -> None:
+    with pytest.raises(RuntimeError, match="no running event loop; hybridrt needs one of asyncio or uvloop"):
+        ask()
 
 
 def test_a_loop_may_end_without_closing_what_install_made() -> None:
