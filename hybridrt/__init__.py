@@ -260,8 +260,6 @@ __all__ = [
 
 _LATE = {"Agent": "agents", "tool": "agents", "Pipe": "pipeline.pipe", "pipe": "pipeline.pipe"}
 """Names whose modules import packages that many programs do without, and those modules."""
-_EXTRAS = {"agents": "agents"}
-"""The extra that such a module needs."""
 
 
 def __getattr__(name: str) -> Any:
@@ -269,18 +267,7 @@ def __getattr__(name: str) -> Any:
     module = _LATE.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"hybridrt.{module}"), name)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(module)
-        if extra is None:
-            raise
-        raise ImportError(
-            f"hybridrt.{name} expects the packages of the extra `{extra}`, got no {error.name}; "
-            f"run `pip install 'hybridrt[{extra}]'`",
-            name=error.name,
-        ) from error
-    globals()[name] = value
+    value = globals()[name] = getattr(import_module(f"hybridrt.{module}"), name)
     return value
 
 

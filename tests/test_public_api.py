@@ -132,3 +132,27 @@ def test_importing_starts_no_thread_and_leaves_heavy_or_optional_packages_alone(
         "assert not heavy, heavy\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
+
+
+@pytest.mark.parametrize(
+    ("statement", "package"),
+    [
+        ("from hybridrt import tool", "pydantic"),
+        ("from hybridrt.agents import Done", "pydantic"),
+        ("from hybridrt import Agent", "openai"),
+        ("from hybridrt.agents import Agent", "openai"),
+    ],
+)
+def test_what_needs_the_extra_agents_says_how_to_install_it(statement: str, package: str) -> None:
+    if package != "pydantic":
+        pytest.importorskip("pydantic")
+    program = (
+        f"import sys\nsys.modules[{package!r}] = None\n"
+        f"try:\n    {statement}\nexcept ImportError as error:\n    print(error)"
+    )
+    command = [sys.executable, "-c", program]
+    told = subprocess.run(command, check=True, timeout=30, capture_output=True, text=True).stdout
+    assert told == (
+        f"hybridrt.agents expects the packages of the extra `agents`, got no {package}; "
+        "run `pip install 'hybridrt[agents]'`\n"
+    )

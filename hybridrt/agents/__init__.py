@@ -8,10 +8,14 @@ isolate too, does not import the client.
 
 from typing import TYPE_CHECKING, Any
 
-from hybridrt.agents.errors import AgentTimeoutError, ModelError
+from hybridrt.agents.errors import AgentTimeoutError, ModelError, lacks_extra
 from hybridrt.agents.events import Done, Event, Text, ToolCall, ToolResult, Usage
-from hybridrt.agents.schema import ArgumentsError
-from hybridrt.agents.tools import Tool, tool
+
+try:
+    from hybridrt.agents.schema import ArgumentsError
+    from hybridrt.agents.tools import Tool, tool
+except ModuleNotFoundError as error:
+    raise lacks_extra(error) from error
 
 if TYPE_CHECKING:
     from hybridrt.agents.agent import Agent
@@ -36,7 +40,10 @@ def __getattr__(name: str) -> Any:
     """Import the agent, and with it the client, when it is asked for."""
     if name != "Agent":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hybridrt.agents.agent import Agent
+    try:
+        from hybridrt.agents.agent import Agent
+    except ModuleNotFoundError as error:
+        raise lacks_extra(error) from error
 
     globals()[name] = Agent
     return Agent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hybridrt.errors import HybridrtError
 
-__all__ = ["AgentTimeoutError", "ModelError"]
+__all__ = ["AgentTimeoutError", "ModelError", "lacks_extra"]
 
 
 class ModelError(HybridrtError):
@@ -25,3 +25,12 @@ class AgentTimeoutError(HybridrtError, TimeoutError):
 
     def __init__(self, *args: object, started: bool = True) -> None:
         super().__init__(*args, started=started)
+
+
+def lacks_extra(error: ModuleNotFoundError) -> ImportError:
+    """Return the error that says what to install, of one that names a package which is not there."""
+    return ImportError(
+        f"hybridrt.agents expects the packages of the extra `agents`, got no {error.name}; "
+        "run `pip install 'hybridrt[agents]'`",
+        name=error.name,
+    )
