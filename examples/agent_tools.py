@@ -36,14 +36,21 @@ INSTRUCTIONS = "You help in a furniture shop. Use the tools, then answer in one 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(prog="agent_tools.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="agent_tools.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("questions", nargs="*", default=QUESTIONS, metavar="QUESTION")
     parser.add_argument(
         "--base-url", help="an OpenAI-compatible server, up to /v1; OPENAI_API_KEY is sent if set"
     )
     parser.add_argument("--model", default="local", help="its model")
     parser.add_argument("--concurrency", type=int, default=4, help="questions at once")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.concurrency < 1:
+        parser.error(f"--concurrency must be at least 1, got {options.concurrency}")
+    if not (options.base_url or "http://").startswith(("http://", "https://")):
+        parser.error(f"--base-url must be as http://127.0.0.1:11434/v1, got {options.base_url}")
+    return options
 
 
 @asynccontextmanager

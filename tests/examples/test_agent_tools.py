@@ -52,3 +52,15 @@ def test_every_question_that_has_no_answer_is_named() -> None:
     assert "no answer to 'Why?'" in done.stderr
     assert "no answer to 'When?'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("option", "value"), [("--concurrency", "0"), ("--base-url", "127.0.0.1:9/v1")])
+def test_an_option_that_makes_no_sense_is_refused(option: str, value: str) -> None:
+    done = run(option, value)
+    assert done.returncode == 2
+    assert f"error: {option} must be " in done.stderr
+    assert done.stderr.endswith(f"got {value}\n")
+
+
+def test_help_keeps_the_lines_of_its_text() -> None:
+    assert "\n    uv run --extra agents examples/agent_tools.py\n" in run("--help").stdout
