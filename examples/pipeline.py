@@ -114,6 +114,8 @@ async def main(options: argparse.Namespace) -> int:
         await index.close()
     for path, line, name, text in found:
         print(f"{path}:{line} {name}\n    {' '.join(text.split())}")
+    if not found:
+        print(f"no passage has a word of {options.question!r}; ask with others", file=sys.stderr)
     return 0 if found else 1
 
 
@@ -135,6 +137,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--folder must be a folder, got {options.folder}")
     if not options.question.replace('"', " ").split():
         parser.error(f"expected words to look for, got {options.question!r}")
+    if options.most < 1:
+        parser.error(f"--most must be at least 1, got {options.most}")
     if not options.seconds >= 0.0:
         parser.error(f"--seconds must be 0 or more, got {options.seconds}")
     return options

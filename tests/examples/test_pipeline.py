@@ -51,6 +51,11 @@ def test_it_finds_the_passage_and_skips_a_broken_file(folder: Path) -> None:
 
 
 @pytest.mark.slow
+def test_it_says_so_if_nothing_is_found(folder: Path) -> None:
+    assert "no passage has a word of 'zebra'" in run("--folder", folder, "zebra", code=1).stderr
+
+
+@pytest.mark.slow
 def test_it_ends_at_its_deadline_and_says_what_to_do(folder: Path) -> None:
     done = run("--folder", folder, "--seconds", "0", "connection", code=1)
     assert "the deadline of 0.0 s is over; give more --seconds" in done.stderr
@@ -91,7 +96,11 @@ async def test_the_index_is_closed_after_a_write_that_was_abandoned() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(('"',), "expected words to look for"), (("--seconds", "-1", "x"), "--seconds must be 0 or more")],
+    [
+        (('"',), "expected words to look for"),
+        (("--seconds", "-1", "x"), "--seconds must be 0 or more"),
+        (("--most", "0", "x"), "--most must be at least 1, got 0"),
+    ],
 )
 def test_what_cannot_be_looked_for_is_refused(arguments: tuple[str, ...], said: str) -> None:
     assert said in run(*arguments, code=2).stderr
