@@ -109,15 +109,19 @@ def _prove(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    fields: dict[str, Any] = json.loads(options.proof.read_text())
+    text = options.proof.read_text()
     count, head = _parse_head(options.head)
-    proof = Proof(
-        index=fields["index"],
-        count=count,
-        path=tuple(bytes.fromhex(node) for node in fields["path"]),
-        peaks=tuple(bytes.fromhex(peak) for peak in fields["peaks"]),
-    )
-    proven = proves(proof, leaf_hash(fields["record"].encode()), head)
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        proof = Proof(
+            index=fields["index"],
+            count=count,
+            path=tuple(bytes.fromhex(node) for node in fields["path"]),
+            peaks=tuple(bytes.fromhex(peak) for peak in fields["peaks"]),
+        )
+        proven = proves(proof, leaf_hash(fields["record"].encode()), head)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"expected a proof as `prove` prints it, got {text!r:.100}") from error
     print(f"record {proof.index} {'is' if proven else 'is NOT'} among the {count} of this head")
     return 0 if proven else 1
 

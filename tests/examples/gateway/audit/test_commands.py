@@ -99,6 +99,18 @@ def test_a_proof_is_checked_with_the_head_alone(
     assert "is NOT" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "no JSON", '{"index": "a", "path": [], "peaks": [], "record": ""}']
+)
+def test_what_is_no_proof_is_said_to_be_none(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "proof.json"
+    file.write_text(text)
+    assert main(["check", str(file), f"1:{'0' * 64}"]) == 2
+    assert f"audit: expected a proof as `prove` prints it, got {text!r}" in capsys.readouterr().err
+
+
 def test_wrong_use_says_what_was_expected(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
