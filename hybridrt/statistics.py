@@ -166,8 +166,8 @@ def _environment_lines(statistics: Statistics) -> Iterator[str]:
         p50, p99, longest = map(time_text, (delay.p50, delay.p99, delay.max))
         yield f"loop delay: p50 {p50}, p99 {p99}, max {longest} in the last {time_text(delay.window)}"
     if statistics.gil_share is not None:
-        waited = time_text(statistics.gil_delay)
-        yield f"GIL: taken at {100 * statistics.gil_share:.0f} % of the governor's wake-ups, for {waited}"
+        waited = "" if statistics.gil_delay is None else f", for {time_text(statistics.gil_delay)}"
+        yield f"GIL: taken at {100 * statistics.gil_share:.0f} % of the governor's wake-ups{waited}"
     if shield is not None:
         interval, user = time_text(shield.interval), time_text(shield.user)
         longest = time_text(shield.longest_collection)

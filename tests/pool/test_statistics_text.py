@@ -130,3 +130,8 @@ def test_repr_and_dict_have_all_of_it() -> None:
     statistics = everything()
     assert len(statistics.to_dict()["functions"]) == 1000
     assert repr(statistics).count("FunctionStatistics(") == 1000
+
+
+def test_a_gil_that_was_always_free_has_no_time() -> None:
+    lines = str(some(gil_share=0.0)).splitlines()
+    assert "GIL: taken at 0 % of the governor's wake-ups" in lines
