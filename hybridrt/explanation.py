@@ -315,7 +315,7 @@ _WORDS = {
     PlacementReason.WAITS: "It mostly waits, which threads are for.",
     PlacementReason.HOLDS_GIL: "It holds the GIL until it returns, which stops the loop in any thread.",
     PlacementReason.SHARES_GIL: "It computes with the GIL, so threads run one call at a time.",
-    PlacementReason.CARRYING: "Carrying its arguments and result elsewhere costs more than it gains.",
+    PlacementReason.CARRYING: "Carrying its arguments and result elsewhere gains little or nothing.",
     PlacementReason.TRIAL: "It is tried there to learn what carrying costs.",
 }
 _MOVES = (

@@ -41,7 +41,7 @@ class PlacementReason(StrEnum):
     SHARES_GIL = "shares_gil"
     """One at a time computes in threads, and carrying it elsewhere costs less."""
     CARRYING = "carrying"
-    """Carrying arguments and result elsewhere costs more than it gains."""
+    """Carrying arguments and result elsewhere gains little or nothing."""
     NOT_PORTABLE = "not_portable"
     """The function, an argument or a result cannot be carried elsewhere."""
     TRIAL = "trial"

@@ -397,6 +397,19 @@ async def test_a_function_that_cannot_be_carried_says_why(
     assert explain(fn).advice == "It cannot be carried elsewhere: it is a lambda"
 
 
+async def test_where_carrying_gains_too_little_to_move_it_is_not_said_to_cost_more(
+    clock: ManualClock,
+) -> None:
+    fn = pure(Work(clock, cpu=170 * US))
+    await learn(fn, "abc", calls=100)
+    told = explain(fn)
+    assert told.reason is PlacementReason.CARRYING
+    assert told.isolate is not None
+    assert told.thread is not None
+    assert told.isolate < told.thread or shared.cores == 1
+    assert told.advice == "Carrying its arguments and result elsewhere gains little or nothing."
+
+
 async def test_the_statistics_with_placements_become_json(clock: ManualClock) -> None:
     fn = pure(Work(clock))
     await learn(fn, "abc", calls=5)
