@@ -97,7 +97,8 @@ class Remembered:
                 "what was learned takes %d bytes, more than %d: it is not kept", len(text), BYTES_MAX
             )
             return
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        # Where no other thread writes, nor a process of the same number in another container.
+        beside = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.tmp")
         try:
             beside.write_text(text, encoding="utf-8")
             beside.replace(self.path)
@@ -113,6 +114,9 @@ def load(path: str | None) -> Remembered:
         return Remembered()
     file = Path(path).absolute()  # the program may change its folder
     try:
+        if file.exists() and not file.is_file():  # to write it would put a file in the place of /dev/null
+            logger.warning("HYBRIDRT_PROFILE=%s is no file: nothing is kept", path)
+            return Remembered()
         if file.stat().st_size > BYTES_MAX:
             raise ValueError(f"expected at most {BYTES_MAX} bytes, it has {file.stat().st_size}")
         return Remembered(file, _read(file))

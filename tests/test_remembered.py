@@ -230,6 +230,28 @@ async def test_a_close_for_which_no_thread_can_be_started_writes_nothing_and_is_
     assert "could not be written: can't start new thread" in caplog.text
 
 
+def test_another_process_of_the_same_number_may_write_meanwhile(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in two containers that share a folder."""
+    replace, others = Path.replace, [Remembered(kept.path)]
+
+    def replace_after_others(self: Path, target: Path) -> Path:
+        while others:
+            others.pop().save()
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace_after_others)
+    kept.add("m:fn", None, "profile", {"kind": "short"})
+    assert reloaded(kept).of("m:fn", None) == {"profile": {"kind": "short"}}
+    assert caplog.text == ""
+
+
+def test_what_is_no_file_is_neither_read_nor_replaced(caplog: pytest.LogCaptureFixture) -> None:
+    assert load(os.devnull).path is None
+    assert f"{os.devnull} is no file: nothing is kept" in caplog.text
+
+
 def test_writing_leaves_no_other_file_behind(kept: Remembered) -> None:
     kept.save()
     kept.save()
