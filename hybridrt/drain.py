@@ -132,11 +132,14 @@ def _say_left(name: str, position: str, calls: list[tuple[float, str]]) -> None:
         )  # fmt: skip
 
 
-async def keep(kept: Remembered, loop_binding: LoopBinding, *, last: bool) -> None:
-    """Note what a runtime has learned that has closed, and write it, in a thread, if it was the last."""
+async def keep(kept: Remembered, loop_binding: LoopBinding, is_last: Callable[[], bool]) -> None:
+    """Note what a runtime has learned that has closed, and write it, in a thread, if it was the last.
+
+    That is asked last: a runtime that closes meanwhile, in another thread, then writes what is noted here.
+    """
     loop_binding.pool.profiles.keep(kept)
     keep_all(kept)
-    if not last:
+    if not is_last():
         return
     written = threading.Thread(target=kept.save, name="hybridrt-profile", daemon=True)
     try:

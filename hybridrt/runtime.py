@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
@@ -265,7 +266,7 @@ class Runtime:
                 self._state = "closed"
                 self._closed.set()
         if remembered.path is not None and self._loop_binding is not None:
-            await keep(remembered, self._loop_binding, last=not _runtimes)
+            await keep(remembered, self._loop_binding, _is_last)
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -470,3 +471,12 @@ async def _apply_and_await(loop_binding: LoopBinding, offloaded: Offloaded[..., 
 def _default_of(loop: asyncio.AbstractEventLoop) -> object:
     """Return the default executor of a loop, where that can be told; else None, as on uvloop."""
     return getattr(loop, "_default_executor", None)
+
+
+def _is_last() -> bool:
+    """Return True if no other runtime is in use; a loop that was dropped may never close its own."""
+    return not any(loop.is_running() for loop in tuple(_runtimes))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_runtimes.clear)  # their loops do not run there

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
-from hybridrt import NotPortableError, Runtime
+from hybridrt import NotPortableError, Runtime, install
 from hybridrt import remembered as module
 from hybridrt.explanation import _reason_in_words
-from hybridrt.loop.router import Router
+from hybridrt.loop.router import Router, keep_all
 from hybridrt.observe.function_name import identify
-from hybridrt.observe.functions import Profile
+from hybridrt.observe.functions import WINDOW, Profile
 from hybridrt.observe.profiles import Profiles, _begin
 from hybridrt.placements import PlacementReason
 from hybridrt.remembered import BYTES_MAX, FUNCTIONS_MAX, Remembered, fingerprint, load
@@ -250,6 +253,58 @@ def test_another_process_of_the_same_number_may_write_meanwhile(
 def test_what_is_no_file_is_neither_read_nor_replaced(caplog: pytest.LogCaptureFixture) -> None:
     assert load(os.devnull).path is None
     assert f"{os.devnull} is no file: nothing is kept" in caplog.text
+
+
+def test_a_function_may_be_decorated_in_another_thread_while_what_is_known_is_noted(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crowded(WeakSet[Router]):
+        def __iter__(self) -> Iterator[Router]:
+            for router in super().__iter__():
+                later.append(Router(parse, forced=None, on_loop=True))
+                yield router
+
+    later: list[Router] = []
+    routers = Crowded()
+    monkeypatch.setattr("hybridrt.loop.router._routers", routers)
+    noted: list[Router] = []
+    monkeypatch.setattr(Router, "keep", lambda router, _: noted.append(router))
+    first = Router(parse, forced=None, on_loop=True)
+    keep_all(kept)
+    assert noted == [first]
+
+
+def test_a_runtime_that_is_never_closed_does_not_keep_others_from_writing(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def leave_open() -> None:
+        install()
+
+    async def main() -> None:
+        async with Runtime():
+            await asyncio.to_thread(asyncio.run, leave_open())
+
+    monkeypatch.setattr("hybridrt.runtime.remembered", kept)
+    asyncio.run(main())
+    assert kept.path is not None
+    assert kept.path.exists()
+
+
+async def test_what_a_runtime_has_learned_is_noted_before_it_is_asked_whether_another_will_write_it(
+    kept: Remembered, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other may close in between, in another thread."""
+    known: list[bool] = []
+
+    def is_last() -> bool:
+        known.append(not kept.is_empty)
+        return False
+
+    monkeypatch.setattr("hybridrt.runtime.remembered", kept)
+    monkeypatch.setattr("hybridrt.runtime._is_last", is_last)
+    async with Runtime() as runtime:
+        await runtime.map(parse, [str(number) for number in range(WINDOW)])
+    assert known == [True]
 
 
 def test_writing_leaves_no_other_file_behind(kept: Remembered) -> None:

@@ -384,8 +384,10 @@ class Router:
 
 def keep_all(kept: Remembered) -> None:
     """Note what is known about all functions."""
-    for router in list(_routers):
-        router.keep(kept)
+    # A list at once: iterating a `WeakSet` fails when a function is decorated in another thread.
+    for reference in list(_routers.data):  # type: ignore[attr-defined]  # typeshed does not know
+        if (router := reference()) is not None:
+            router.keep(kept)
 
 
 def _part(*, on_loop: bool) -> str:

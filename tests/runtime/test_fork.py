@@ -98,6 +98,32 @@ def test_a_child_of_a_process_with_a_running_runtime_can_offload_on_a_new_loop(l
 
 
 @pytest.mark.parametrize("loop", list(LOOPS))
+def test_a_child_of_a_process_with_a_running_runtime_writes_what_it_has_learned(
+    loop: str, tmp_path: Path
+) -> None:
+    run_script(
+        f"""
+        from pathlib import Path
+        from hybridrt.remembered import remembered
+
+        remembered.path = Path({str(tmp_path / "profile.json")!r})
+
+        def use_offload_in_a_thread():  # the loop of the parent runs in this frame
+            thread = threading.Thread(target=child_uses_offload)
+            thread.start()
+            thread.join()
+            assert remembered.path.exists()
+
+        async def main():
+            in_child(use_offload_in_a_thread)
+
+        hybridrt.run(main(), loop=sys.argv[1])
+        """,
+        loop,
+    )
+
+
+@pytest.mark.parametrize("loop", list(LOOPS))
 def test_a_child_of_a_process_that_has_offloaded_can_offload(loop: str) -> None:
     run_script(
         """
