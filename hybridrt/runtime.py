@@ -241,7 +241,11 @@ class Runtime:
 
         Order: background tasks end or are cancelled, queued and running calls end, the rest is left
         behind. Being cancelled meanwhile leaves the rest behind at once. A background task may close its
-        runtime: closing does not wait for that task, and a second close from one does not wait at all.
+        runtime: closing does not wait for that task, and a second close from one does not wait at all. Once
+        the loop of the runtime was closed, there is nothing to wait for.
+
+        Raises:
+            RuntimeError: Another event loop runs here, and the runtime's own was not closed.
         """
         if self._state == "closing" and asyncio.current_task() not in self._background:
             await self._closed.wait()
@@ -249,15 +253,15 @@ class Runtime:
             self._state = "closed" if self._state == "new" else self._state
             return
         assert self._draining is not None
+        assert self._loop_binding is not None
+        loop = self._loop_binding.loop
+        if loop is not asyncio.get_running_loop() and not loop.is_closed():
+            raise RuntimeError("this Runtime is that of another event loop; await its aclose() there")
         self._state = "closing"
         self._background.refuse_waiting(self._not_open)
         try:
-            await self._end_background()
-            await self._draining.wait(self._time_left())
-            await self._draining.give_up_all()
-            if rest := self._background.others():
-                await asyncio.wait(rest, timeout=CLEAN_UP)
-                self._background.name_left()
+            if not loop.is_closed():  # else nothing awaits the rest any more
+                await self._end_all()
         finally:
             try:
                 self._draining.give_up()
@@ -265,8 +269,17 @@ class Runtime:
                 self._uninstall()
                 self._state = "closed"
                 self._closed.set()
-        if remembered.path is not None and self._loop_binding is not None:
+        if remembered.path is not None:
             await keep(remembered, self._loop_binding, _is_last)
+
+    async def _end_all(self) -> None:
+        assert self._draining is not None
+        await self._end_background()
+        await self._draining.wait(self._time_left())
+        await self._draining.give_up_all()
+        if rest := self._background.others():
+            await asyncio.wait(rest, timeout=CLEAN_UP)
+            self._background.name_left()
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+import hybridrt
 from hybridrt import Runtime, RuntimeClosedError, check_cancelled, offload
 from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
 
@@ -319,3 +320,21 @@ async def test_a_permit_held_by_another_runtime_is_waited_for() -> None:
         await closing
     assert isinstance(await task, float)
     await other
+
+
+async def test_a_close_on_another_loop_is_refused_and_the_runtime_stays_open() -> None:
+    async with Runtime(shutdown_timeout=0.1) as runtime:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await asyncio.to_thread(asyncio.run, runtime.aclose())
+        assert await runtime.offload(int, "42") == 42
+
+
+def test_a_runtime_whose_loop_has_ended_closes_on_another_one_without_a_wait() -> None:
+    async def open_one() -> Runtime:
+        return hybridrt.install(shutdown_timeout=DEADLINE)
+
+    async def close(runtime: Runtime) -> None:
+        await asyncio.wait_for(runtime.aclose(), DEADLINE / 10)
+        assert runtime.statistics().workers == 0
+
+    asyncio.run(close(asyncio.run(open_one())))
