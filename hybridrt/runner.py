@@ -54,6 +54,7 @@ def run(
     except BaseException:
         main.close()
         raise
+    runtime._ends_loop = True
     supervisor = _Supervisor(main, runtime)
     runner = asyncio.Runner(debug=debug, loop_factory=factory)
     try:

@@ -169,6 +169,8 @@ class Runtime:
         self._background = BackgroundTasks(background_max, background_policy)
         self._interrupts = Interrupts()
         self._watch: LoopWatch | None = None
+        self._ends_loop = False
+        """Its loop ends with it, as that of `run`, and so needs no other default executor."""
         self._default: object = None
         self._anyio: AnyioThreads | None = None
         self._loop_binding: LoopBinding | None = None
@@ -306,7 +308,10 @@ class Runtime:
         set_binding(loop, None)
         _runtimes.pop(loop, None)
         if not loop.is_closed() and _default_of(loop) is self._default:
-            loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
+            if self._ends_loop:
+                _forget_default(loop)
+            else:
+                loop.set_default_executor(ThreadPoolExecutor(thread_name_prefix="asyncio"))
         self._interrupts.close()
 
     def _hurry(self) -> None:
@@ -484,6 +489,14 @@ async def _apply_and_await(loop_binding: LoopBinding, offloaded: Offloaded[..., 
 def _default_of(loop: asyncio.AbstractEventLoop) -> object:
     """Return the default executor of a loop, where that can be told; else None, as on uvloop."""
     return getattr(loop, "_default_executor", None)
+
+
+def _forget_default(loop: asyncio.AbstractEventLoop) -> None:
+    """Leave a loop without a default executor: to close one it starts a thread, which may be refused."""
+    if hasattr(loop, "_default_executor"):
+        loop._default_executor = None  # what asyncio has for that refuses None
+    else:
+        loop.set_default_executor(None)  # type: ignore[arg-type]  # uvloop takes it
 
 
 def _is_last() -> bool:

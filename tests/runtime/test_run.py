@@ -151,6 +151,39 @@ def test_an_error_at_the_end_of_the_loop_arrives_as_it_is(monkeypatch: pytest.Mo
         hybridrt.run(answer(), loop="asyncio")
 
 
+@ON_EACH_LOOP
+def test_what_main_returns_is_not_lost_where_no_thread_can_start_any_more(
+    loop: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> int:
+        value = await answer()
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        return value
+
+    assert hybridrt.run(main(), loop=loop) == 42
+
+
+@ON_EACH_LOOP
+def test_a_task_that_main_leaves_may_still_use_the_default_executor(loop: Any) -> None:
+    async def leave_something() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            told.append(await asyncio.to_thread(int, "7"))
+
+    async def main() -> None:
+        tasks.append(asyncio.create_task(leave_something()))
+        await asyncio.sleep(0)
+
+    told: list[int] = []
+    tasks: list[asyncio.Task[None]] = []
+    hybridrt.run(main(), loop=loop)
+    assert told == [7]
+
+
 @pytest.mark.skipif("uvloop" not in LOOPS, reason="asyncio's loop does not mind")
 @pytest.mark.parametrize("descriptor", [0, 1, 2])
 def test_auto_is_asyncio_where_a_standard_file_is_closed(descriptor: int, tmp_path: Path) -> None:
