@@ -43,7 +43,10 @@ async def bounded_map(
     try:
         with scope or nullcontext():
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(work()) for _ in range(min(limit, _length(items, limit)))]
+                for _ in range(min(limit, _length(items, limit))):
+                    if failed:  # an eager task has ended by now, and its group takes no more
+                        break
+                    tasks.append(group.create_task(work()))
                 if scope is not None and tasks:
                     await wait_or_shield(scope, tasks)
     except BaseExceptionGroup as failures:

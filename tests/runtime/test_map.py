@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
@@ -237,6 +238,21 @@ async def test_the_error_of_an_item_has_no_group_around_it() -> None:
             await runtime.map(fail, [1])
     assert caught.value is error
     assert caught.value.__cause__ is None
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
+def test_the_error_of_an_item_is_the_only_one_where_tasks_begin_as_they_are_made() -> None:
+    async def fail(number: int) -> None:
+        raise LookupError(number)
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        async with Runtime() as runtime:
+            with pytest.raises(LookupError, match="1"):
+                await runtime.map(fail, [1, 2, 3], limit=2)
+            await turns()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("kind", ["def", "async def"])
