@@ -26,15 +26,26 @@ def check_options(options: dict[str, Any]) -> None:
     Runtime(**options).executor.shutdown()
 
 
+_servers: dict[Runtime, int] = {}
+"""How many servers use each runtime that one of them has opened; the last to end closes it."""
+
+
 @asynccontextmanager
 async def runtime_of_loop(options: Mapping[str, Any]) -> AsyncIterator[Runtime]:
-    """Give the runtime that the running loop has, or a new one that is closed at the end."""
+    """Give the runtime that the running loop has, or a new one that is closed when its last server ends."""
     try:
-        found = Runtime.current()
+        runtime = Runtime.current()
     except RuntimeClosedError:
-        found = None
-    if found is not None:
-        yield found
-        return
-    async with Runtime(**options) as runtime:
+        runtime = await Runtime(**options).__aenter__()
+        _servers[runtime] = 0
+    if runtime not in _servers:  # it stays open
         yield runtime
+        return
+    _servers[runtime] += 1
+    try:
+        yield runtime
+    finally:
+        _servers[runtime] -= 1
+        if not _servers[runtime]:
+            del _servers[runtime]
+            await runtime.aclose()

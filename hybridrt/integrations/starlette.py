@@ -29,7 +29,8 @@ def lifespan(inner: Lifespan | None = None, /, **options: Any) -> Lifespan:
 
     Endpoints and dependencies that are plain `def` run on it. `Runtime.current()` gives it to a handler,
     and so does `request.app.state.runtime` where the application has a `state`. If something else has given
-    the loop a runtime already, as `hybridrt.run` does, that one serves and stays open.
+    the loop a runtime already, as `hybridrt.run` does, that one serves and stays open. Applications on one
+    loop share a runtime, which closes with the last of them.
 
     Args:
         inner: The application's own lifespan. It runs within the runtime, so what it does at shutdown may

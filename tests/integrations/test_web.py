@@ -86,6 +86,18 @@ async def test_a_runtime_that_the_loop_has_serves_and_stays_open() -> None:
         assert has_runtime()
 
 
+async def test_of_two_applications_on_one_loop_the_last_to_end_closes_the_runtime() -> None:
+    apps = [SimpleNamespace(state=SimpleNamespace()) for _ in range(2)]
+    first, second = (lifespan()(app) for app in apps)
+    await first.__aenter__()
+    async with second:
+        assert apps[0].state.runtime is apps[1].state.runtime
+        await first.__aexit__(None, None, None)
+        assert await asyncio.to_thread(thread_name) == "hybridrt"
+        assert has_runtime()
+    assert not has_runtime()
+
+
 async def test_an_error_at_start_or_in_the_server_closes_it() -> None:
     @asynccontextmanager
     async def broken(app: object) -> AsyncIterator[None]:
