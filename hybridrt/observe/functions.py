@@ -83,8 +83,9 @@ sixteenth of it: a function that once was taken for a waiting one makes the crow
 _CROWD, _ALONE_AFTER, _ALONE_GROWTH = 8, 64, 4
 """Calls that are not short, wait for the GIL for so many times their CPU time, and were not seen to wait
 otherwise lately are a crowd: what they block by themselves cannot be seen in it. After so many calls it is
-taken apart, so that they are judged one at a time, and the time after that so many times later. None is
-tuned."""
+taken apart, so that they are judged one at a time, and the time after that so many times later. Fewer calls
+are one, too, if nothing says that they wait but what was seen before, as of a call in which the machine stood
+still: they would hide that for ever. None is tuned."""
 _STILL, _LONG_SETTLED = 256, 64
 """Calls for which it counts that one was seen to wait: the function may compute by now. Windows of one kind
 after which short calls may be a crowd, too. Not tuned."""
@@ -303,12 +304,14 @@ class Profile:
             computed = cpu_asked / max(1, cpu_asked, cpu_asked + wait_asked + contended)
             self._judge_trial(cpu_mean, computed)
             hidden = gil_asked > max(wait_asked, cpu_asked // 4)  # in a crowd: what was seen before holds
+            held_up = False
             if hidden and self.corrected and not self.gil.releases:
                 doubtful = cpu_mean >= BATCH_CALL_NS and _HARDLY * least < self.wait_mean_ns
                 held = self.wait_mean_ns * (_DOUBT if doubtful else 1.0)
-                wait = max(wait, min(held, (wait_asked + gil_asked) / asked))
+                held = min(held, (wait_asked + gil_asked) / asked)
+                held_up, wait = self.kind is Kind.WAITING and held > wait, max(wait, held)
             self.corrected = True
-            crowded = gil_asked > _CROWD * cpu_asked and self.calls > self.still_until
+            crowded = (held_up or gil_asked > _CROWD * cpu_asked) and self.calls > self.still_until
             waits_long = self.kind is Kind.WAITING and self.settled >= _LONG_SETTLED
             if crowded and (cpu_mean >= BATCH_CALL_NS or waits_long):
                 wait = self._in_a_crowd(wait)

@@ -68,6 +68,19 @@ def test_a_large_crowd_is_taken_apart_whatever_it_seems_to_wait() -> None:
         assert profile.kind is Kind.SHORT
 
 
+def test_a_small_crowd_is_taken_apart_if_only_what_was_seen_before_it_says_that_its_calls_wait() -> None:
+    """The machine stood still in one call, so six of them start at once, and each waits for the GIL."""
+    profile = asked(17, 10 * MS, 10 * MS)
+    profile.record(5_000 * MS, 10 * MS, 0, 0, 0)
+    kinds = set()
+    for _ in range(16 * 40):
+        wait = 50 * MS if profile.kind is Kind.WAITING else 0
+        profile.record(wait + 10 * MS, 10 * MS, 0, 0, wait)
+        kinds.add(profile.kind)
+    assert Kind.WAITING in kinds
+    assert profile.kind is Kind.SHORT
+
+
 def test_a_crowd_stays_together_if_one_of_its_calls_was_seen_to_wait() -> None:
     profile = asked(17, 30 * MS, 10 * MS)
     profile.saw_waiting()
