@@ -32,6 +32,9 @@ OLD_GAP_NS = 512_000_000
 """this: hundreds of calls that wait for minutes must not keep the governor busy. Not measured."""
 _BURST_NS = 1_000_000
 """CPU time between two looks from which a call without a permit takes one."""
+_LITTLE_LOOKS = 4
+"""Looks in a row, the GIL being free, at which a call had computed, but for less than a quarter of the time:
+then it waits again and again, each time for a moment. Not tuned."""
 BRIEF_BATCH = int(BATCH_NS / (LOWEST * 1e9))
 """Length of a function's batches from which one call ends within the shortest switch interval."""
 _OWN_SHARE = 0.1
@@ -104,6 +107,7 @@ class Sample:
     cpu_ns: int | None = None
     moved_ns: int = 0
     still: int = 0
+    little: int = 0
     ins: int | None = None
     gap_ns: int = FIRST_LOOK_NS
     judged: bool = False
@@ -113,7 +117,7 @@ class Sample:
         self.looked = True
         self.at_ns = self.moved_ns = start_ns
         self.cpu_ns = self.cpu_start_ns = cpu_start_ns
-        self.still, self.ins, self.gap_ns = 0, None, FIRST_LOOK_NS
+        self.still, self.little, self.ins, self.gap_ns = 0, 0, None, FIRST_LOOK_NS
 
 
 def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
@@ -245,6 +249,8 @@ def _judge(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) -> tupl
     assert worker.probe is not None
     reading = _read(worker, sample, tick, matters=matters)
     verdict = judge(reading)
+    if sample.little >= _LITTLE_LOOKS:
+        verdict = Verdict.WAITS
     if verdict is Verdict.WAITS and matters:
         if not tick.asks:
             return Verdict.UNSURE, reading
@@ -284,6 +290,8 @@ def _read(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) -> Readi
         ins = _schedule_ins(worker, sample, tick, matters=matters)
     else:
         sample.still, sample.moved_ns, sample.ins = 0, tick.now, None
+    little = tick.steady and cpu is not None and 4 * cpu < interval
+    sample.little = sample.little + 1 if little else 0
     sample.at_ns, sample.cpu_ns = tick.now, cpu_now
     return Reading(
         interval=interval,
