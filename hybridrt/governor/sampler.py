@@ -255,10 +255,24 @@ def _judge(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) -> tupl
         if not tick.asks:
             return Verdict.UNSURE, reading
         tick.asks -= 1
-        # It would compute, had it a core; or others compute for it.
-        if worker.probe.is_runnable() or _is_held_up(worker, sample, tick):
+        if _lacks_core(worker, sample, reading) or _is_held_up(worker, sample, tick):
             return Verdict.UNSURE, reading
     return verdict, reading
+
+
+def _lacks_core(worker: Worker, sample: Sample, reading: Reading) -> bool:
+    """Return True if a still call may only lack a core.
+
+    Its thread is ready to run. Or it has got a core meanwhile, and sleeps because it wants the GIL, which the
+    governor has while it looks: then it has used some CPU time to ask for it, since its clock was read or
+    since the look before. A call that waits has used none.
+    """
+    probe = worker.probe
+    assert probe is not None
+    if not probe.is_runnable() and probe.cpu_ns() == sample.cpu_ns:
+        return bool(reading.cpu) and sample.little < _LITTLE_LOOKS
+    sample.still = sample.little = 0
+    return True
 
 
 def _is_held_up(worker: Worker, sample: Sample, tick: Tick) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from hybridrt.pool.permits import NONE, SHORT
+from hybridrt.pool.permits import LONG, NONE, SHORT
 from hybridrt.pool.state import Call
 from hybridrt.values import Kind
 
@@ -39,3 +39,31 @@ def test_one_that_computes_for_more_of_the_time_or_may_lack_the_gil_keeps_it(
     compute_a_little(stage, first, share, prompt=prompt, times=10)
     assert stage.worker_of(first).permit == SHORT
     assert stage.running() == [first]
+
+
+def test_a_call_that_gets_a_core_while_it_is_judged_keeps_its_permit(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sleeps by then, because it wants the GIL, which the governor has."""
+    first, _ = stage.push_many(2, stage.learn(Kind.LONG))
+    probe = stage.probe_of(first)
+
+    def gets_a_core() -> bool:
+        probe._cpu_ns += 5_000
+        return False
+
+    monkeypatch.setattr(probe, "is_runnable", gets_a_core)
+    stage.step(4 * MS, times=8)
+    assert stage.worker_of(first).permit == LONG
+    assert stage.running() == [first]
+
+
+def test_a_call_that_gets_a_core_only_while_the_governor_has_the_gil_keeps_its_permit(stage: Stage) -> None:
+    """It asks for the GIL, which takes some microseconds, and sleeps; when it is free there is no core."""
+    first, _ = stage.push_many(2, stage.learn(Kind.LONG))
+    for _ in range(3):
+        stage.probe_of(first)._cpu_ns += 10_000
+        stage.step(4 * MS)
+    assert stage.worker_of(first).permit == LONG
+    stage.step(4 * MS)  # a call that waits uses no CPU time at all
+    assert stage.worker_of(first).permit == NONE
