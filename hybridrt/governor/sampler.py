@@ -288,8 +288,18 @@ def _is_held_up(worker: Worker, sample: Sample, tick: Tick) -> bool:
 
 
 def _another_holds(worker: Worker, profile: Profile) -> bool:
+    """Return True if another call of the function has a permit, and was not seen to stand still, too."""
     others = (other for other in worker.pool.roster.workers if other is not worker and other.permit)
-    return any(call.profile is profile for other in others if (call := other.call) is not None)
+    return any(
+        call.profile is profile and not _stands_still(other, call)
+        for other in others
+        if (call := other.call) is not None
+    )
+
+
+def _stands_still(worker: Worker, call: Call) -> bool:
+    sample: Sample | None = worker.sample
+    return sample is not None and sample.looked and sample.call_ns == call.started_ns and sample.still > 0
 
 
 def _read(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) -> Reading:

@@ -64,6 +64,16 @@ def test_a_call_that_lacks_the_native_threads_of_another_keeps_its_permit() -> N
     assert third not in stage.running()
 
 
+def test_calls_that_all_stand_still_while_no_native_thread_computes_wait() -> None:
+    """Such a function waits for a server now, in each of its calls: none of them lacks what another has."""
+    stage = Stage(cores=2)
+    first, second, third = stage.push_many(3, stage.learn(Kind.FREE))
+    step(stage, first, second, native=1.0, seconds=4 * MS, times=4)
+    step(stage, native=0.0, times=6)
+    assert stage.running() == [first, second, third]
+    assert {stage.worker_of(call).permit for call in (first, second)} == {NONE}
+
+
 def test_without_native_threads_it_would_wait() -> None:
     stage = Stage(cores=2)
     first, second, third = stage.push_many(3, stage.learn(Kind.FREE))
