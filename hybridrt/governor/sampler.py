@@ -318,7 +318,8 @@ def _read(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) -> Readi
     sample.little = sample.little + 1 if little else 0
     sample.at_ns, sample.cpu_ns = tick.now, cpu_now
     return Reading(
-        interval=interval,
+        # Where threads have no clock, that of the process is asked, which counts from the step before.
+        interval=interval if cpu is not None else max(1, tick.now - tick.before),
         cpu=cpu,
         still=sample.still,
         still_for=tick.now - sample.moved_ns,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from hybridrt.observe.functions import SETTLED
 from hybridrt.pool.permits import LONG, NONE, SHORT
 from hybridrt.pool.state import Call
 from hybridrt.values import Kind
@@ -67,3 +68,16 @@ def test_a_call_that_gets_a_core_only_while_the_governor_has_the_gil_keeps_its_p
     assert stage.worker_of(first).permit == LONG
     stage.step(4 * MS)  # a call that waits uses no CPU time at all
     assert stage.worker_of(first).permit == NONE
+
+
+def test_where_threads_have_no_clock_a_call_in_a_process_that_computes_keeps_its_permit(stage: Stage) -> None:
+    """Steps of the governor come more often than looks at a call that is known to take its time."""
+    fn = stage.learn(Kind.LONG, usual=0.05)
+    stage.pool.profiles.of(fn).settled = SETTLED
+    first, _ = stage.push_many(2, fn)
+    stage.probe_of(first).has_clock = False
+    for _ in range(20):
+        stage.clock.advance(2 * MS)
+        stage.budget.governor.step(stage.clock.now_ns, stage.clock.now_ns, prompt=False)
+    assert stage.worker_of(first).permit == LONG
+    assert stage.running() == [first]
