@@ -571,10 +571,11 @@ def _gil_wait_locked(pool: Pool, call: Call) -> int:
     assert call.blocks is not None
     load, tally = pool.budget.gil_load, pool.tally
     unknown = max(0, call.wall_ns - call.cpu_ns - call.run_delay_ns)
-    most = call.blocks * load.longest_wait_since(call.started_ns) if call.blocks else unknown
+    longest = load.longest_wait_since(call.started_ns) if pool.budget.gil else 0
+    most = call.blocks * longest if call.blocks else unknown
     if call.in_waiting_lane:
         tally.asked_wall_ns += call.wall_ns
         tally.asked_blocked_ns += max(0, unknown - most)
-    if not call.blocks or call.profile.leaves_gil:
+    if not longest or not call.blocks or call.profile.leaves_gil:
         return most  # one that gives the GIL away often waits for it often, and each time by chance
     return call.blocks * load.wait_since(call.started_ns)

@@ -146,6 +146,15 @@ def test_certified_beta_is_that_of_the_calls_that_were_asked() -> None:
     assert window.beta_certified == pytest.approx(0.5)
 
 
+def test_without_a_gil_no_wait_counts_as_one_for_it() -> None:
+    """100 ms, 20 of them CPU; blocked eighty times, for a millisecond each."""
+    stage = Stage(gil=False, options={"policy": _Room()})
+    finish(stage, 0.1, 0.02, blocks=80)
+    assert look(stage)[0].beta_certified == pytest.approx(0.8)
+    (profile,) = stage.pool.profiles.all()
+    assert profile.detailed == (1, 20_000_000, 80_000_000, 0)
+
+
 times = st.integers(0, 40_000_000)
 histories = st.lists(
     st.tuples(times, times, st.lists(times, max_size=3), st.lists(st.floats(0.0, 1.0), max_size=6)),
