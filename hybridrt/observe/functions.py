@@ -462,6 +462,8 @@ class Profile:
                 self.parallel = None
             return
         if not calls or total < _AT_ONCE * calls:
+            if self.gil.never_free:  # what several at once did before holds no more
+                self.parallel = None
             return
         worth = 1.0 if self.gil.releases else self.cpu_alone_ns / max(1.0, cpu_mean)
         found = total / calls * computing * worth

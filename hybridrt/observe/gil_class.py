@@ -90,6 +90,11 @@ class GilLedger:
         return looks >= _ENOUGH and self.free >= max(_SURELY, _WORTH * looks)
 
     @property
+    def never_free(self) -> bool:
+        """Return True if none of many wake-ups has found the GIL free lately."""
+        return not self.free and self.taken >= _FADE // 4
+
+    @property
     def may_hold(self) -> bool:
         """Return True if a call may keep the GIL for long: it is known to, or not known not to.
 

@@ -356,6 +356,17 @@ def test_calls_that_never_met_one_another_tell_nothing_of_running_at_once() -> N
     assert (profile.kind, profile.parallel) == (Kind.FREE, None)
 
 
+def test_a_function_that_keeps_the_gil_by_now_computes_although_its_calls_come_one_by_one() -> None:
+    """Several at once did more before, and none meets another now, which would show that they do not."""
+    profile = partly_free()
+    tried(profile, 64, 7 * MS, 10 * MS)
+    assert profile.kind is Kind.FREE
+    for _ in range(400):
+        profile.gil.saw_taken(10 * MS, MS // 10)
+        tried(profile, 1, 10 * MS, 10 * MS, at_once=1)
+    assert (profile.kind, profile.leaves_gil, profile.may_hold) == (Kind.SHORT, False, True)
+
+
 def test_two_at_once_that_take_more_cpu_time_each_are_no_gain() -> None:
     profile = partly_free()
     tried(profile, 64, 18 * MS, 20 * MS)
