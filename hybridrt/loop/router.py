@@ -47,7 +47,9 @@ __all__ = ["Router", "keep_all"]
 
 _NOT_INLINE: Any = NotInline()
 _SIZE_CLASSES_MAX = 256
-"""Sizes told apart; numbers of any magnitude could make more."""
+"""Sizes told apart; numbers of any magnitude could make more,"""
+_BEYOND = 1024
+"""and calls of such until the sizes with the fewest calls, a quarter of all, make room. Not tuned."""
 _BARRED, _BARRED_MAX = 256, 1 << 16
 """Calls in threads after one that could not be carried until one is again: the first time, and at most. Each
 time doubles them. Not measured."""
@@ -95,6 +97,10 @@ class Router:
         self._inline: dict[int, SizeClass] = {}
         """Those of them whose calls may run on the loop; none while it pauses for an overrun."""
         self._largest = -1
+        self._beyond = 0
+        """Calls of sizes for which there was no room."""
+        self._forgotten = SizeClass(UNSIZED, Choice())
+        """The calls of those that made room, in sum."""
         self.restore(remembered)
 
     @property
@@ -169,7 +175,7 @@ class Router:
     def _took_long(self, wall_ns: int, cpu_ns: int, waits: int | None) -> None:
         """Book an overrun, unless the call was only kept from the GIL or a core."""
         with without_convoy(self._lock):
-            calls = sum(size_class.inline_calls for size_class in self._size_classes.values())
+            calls = sum(size_class.inline_calls for size_class in self._all())
             if self.overruns.is_one(wall_ns, cpu_ns, waits, switch_interval_ns(), calls):
                 self.overruns.note(wall_ns, calls, pauses=self.forced is None)
                 self._admit()
@@ -182,9 +188,27 @@ class Router:
         size_class = self._size_classes.get(key)
         if size_class is None:
             with without_convoy(self._lock):
-                key = UNSIZED if len(self._size_classes) >= _SIZE_CLASSES_MAX else key
+                if len(self._size_classes) >= _SIZE_CLASSES_MAX and key not in self._size_classes:
+                    key = self._key_beyond(key)
                 size_class = self._size_classes.setdefault(key, SizeClass(key, self._first_choice()))
         return size_class
+
+    def _key_beyond(self, key: int) -> int:
+        """Return the key of inputs without a size, or now and then `key`, for which others make room."""
+        self._beyond += 1
+        if self._beyond % _BEYOND:
+            return UNSIZED
+        sized = (size_class for size_class in self._size_classes.values() if size_class.key != UNSIZED)
+        for size_class in sorted(sized, key=lambda each: each.calls)[: _SIZE_CLASSES_MAX // 4]:
+            self._forgotten.inline_calls += size_class.inline_calls
+            self._forgotten.inline_wall_ns += size_class.inline_wall_ns
+            self._forgotten.carried += size_class.carried + size_class.carried_cold
+            del self._size_classes[size_class.key]
+        self._admit()
+        return key
+
+    def _all(self) -> tuple[SizeClass, ...]:
+        return (self._forgotten, *self._size_classes.values())
 
     def _first_choice(self) -> Choice:
         if self.forced is None:
@@ -350,7 +374,7 @@ class Router:
     @property
     def inline_ns(self) -> int:
         """Return for how long calls on the loop have kept it, in sum."""
-        return sum(size_class.inline_wall_ns for size_class in tuple(self._size_classes.values()))
+        return sum(size_class.inline_wall_ns for size_class in self._all())
 
     def statistics(self) -> PlacementStatistics:
         """Return the public view."""
@@ -359,11 +383,9 @@ class Router:
                 (size_class, size_class.calls, size_class.choice, size_class.carried > 0)
                 for size_class in self._size_classes.values()
             ]
-            inline_calls = sum(size_class.inline_calls for size_class, *_ in size_classes)
-            inline_wall_ns = sum(size_class.inline_wall_ns for size_class, *_ in size_classes)
-            isolate_calls = sum(
-                size_class.carried + size_class.carried_cold for size_class, *_ in size_classes
-            )
+            inline_calls = sum(size_class.inline_calls for size_class in self._all())
+            inline_wall_ns = sum(size_class.inline_wall_ns for size_class in self._all())
+            isolate_calls = sum(size_class.carried + size_class.carried_cold for size_class in self._all())
             overruns, longest_ns, left = self.overruns.count, self.overruns.longest_ns, self.overruns.left
         size_classes.sort(key=lambda row: -row[1])
         return PlacementStatistics(

@@ -14,6 +14,7 @@ import pytest
 
 from hybridrt import Runtime, offload
 from hybridrt.errors import OffloadTimeoutError
+from hybridrt.loop import router
 from hybridrt.loop.inline import HANDLING_NS, TURN_NS, Turn
 from hybridrt.observe.placement import INLINE_MAX_NS
 from hybridrt.testing import ManualClock
@@ -120,6 +121,26 @@ async def test_each_size_is_learned_by_itself(clock: ManualClock) -> None:
     await short("x" * 1000)
     assert not work.was_here
     assert {size.size_max: size.where for size in placement(short).sizes} == {1: "inline", 1023: "thread"}
+
+
+async def test_sizes_that_come_after_all_that_are_told_apart_move_to_the_loop_too(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router, "_SIZE_CLASSES_MAX", 8)
+    monkeypatch.setattr(router, "_BEYOND", 16)
+    work = Work(clock)
+    short = pure(work)
+    await learn(short, "often", calls=200)
+    for size in range(8):
+        await learn(short, 10 ** (size + 1), calls=4)
+    before = placement(short)
+    await learn(short, "a size that comes later", calls=40)
+    assert work.was_here
+    await short("often")
+    assert work.was_here
+    after = placement(short)
+    assert len(after.sizes) <= 9
+    assert after.inline_calls > before.inline_calls
 
 
 @pytest.mark.parametrize("value", [OrderedDict(), object(), memoryview(b"abc")])
