@@ -16,6 +16,7 @@ from hybridrt.compat import CANCELLED, CANCELLED_AND_NOTIFIED, FINISHED, PENDING
 from hybridrt.pool.lock import SelfWaitError
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.state import ASSIGNED, QUEUED, RUNNING, Call
+from hybridrt.pool.thread import make_thread
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.withdraw import withdraw
 from hybridrt.pool.worker import current_worker
@@ -233,6 +234,14 @@ class ThreadCall(Call, Future[Any]):
             self._invoke_callbacks()
         else:
             self._deliver_to_waiters(value, error)
+
+    def deliver_quickly(self) -> None:
+        """Do so where no code of the user's may run: a callback added just now gets its own thread."""
+        with self._lock:
+            if self.quick:
+                self.deliver()
+                return
+        make_thread(self.deliver, "hybridrt-callback").start()
 
     def _deliver_to_waiters(self, value: Any, error: BaseException | None) -> None:
         try:

@@ -134,6 +134,10 @@ class Call:
         """Hand value or error to the caller; called once, without the lock."""
         raise NotImplementedError
 
+    def deliver_quickly(self) -> None:
+        """Deliver it in a thread where no code of the user's may run."""
+        self.deliver()
+
     def settle(self) -> None:
         """Complete what is awaited; called on the loop whose completion queue has the call."""
         raise NotImplementedError

@@ -439,7 +439,7 @@ class WorkerThread(Worker):
 
 
 def _deliver(call: Call) -> None:
-    call.deliver()
+    call.deliver_quickly()
 
 
 _LOST = WorkerLostError("the worker ended in the middle of a call, and memory was lacking to say of which")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any
 from weakref import WeakSet
 
@@ -17,7 +19,7 @@ from hybridrt.pool.scheduler import requeue_locked
 from hybridrt.pool.state import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.values import Kind
 
-from .support import Stage, make_call, make_pool, until
+from .support import DEADLINE, Stage, make_call, make_pool, until
 
 
 @pytest.fixture
@@ -126,6 +128,22 @@ def test_the_governor_releases_what_ended_up_to_a_call_with_a_callback_of_somebo
     assert ([call.done() for call in calls], told) == ([True, False, False], [])
     worker.release()
     assert ([call.done() for call in calls], told) == ([True, True, True], ["second"])
+
+
+def test_a_callback_that_is_added_as_the_governor_releases_a_call_does_not_run_in_its_thread(
+    stage: Stage,
+) -> None:
+    class Late(deque[Any]):
+        def popleft(self) -> Any:
+            call = super().popleft()
+            call.add_done_callback(lambda _: told.put(threading.get_ident()))
+            return call
+
+    told: SimpleQueue[int] = SimpleQueue()
+    worker = add_worker(stage.pool, [])
+    worker.held = Late([make_call(stage.pool, len, "")])
+    worker.release(quick=True)
+    assert told.get(timeout=DEADLINE) != threading.get_ident()
 
 
 # ---------------------------------------------------------------------- looking at all there are
