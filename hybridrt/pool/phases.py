@@ -48,10 +48,11 @@ with 2.5 none of ten had more than 6.2 ms."""
 class _Return:
     """A call in the line."""
 
-    __slots__ = ("gil_share", "granted", "wakeup", "worker")
+    __slots__ = ("gil_share", "granted", "waits", "wakeup", "worker")
 
     def __init__(self, worker: Worker, gil_share: float | None) -> None:
         self.worker = worker
+        self.waits = worker.waits
         self.gil_share = gil_share
         self.granted = False
         self.wakeup = Lock()
@@ -62,14 +63,13 @@ class _Return:
         worker = self.worker
         if not worker.serving or worker.phase is None or worker.phase.asking is not self:
             return False
-        if worker.permit:  # the sampler gave it one, which cannot be unless it ran
-            self.granted = True
-            self.wakeup.release()
-            return False
-        worker.permit = permit
+        free = not worker.permit  # else the sampler gave it one, which cannot be unless it ran
+        if free:
+            worker.permit = permit
         self.granted = True
+        worker.pool.in_line -= self.waits
         self.wakeup.release()
-        return True
+        return free
 
 
 def computes_between_waits(profile: Profile) -> bool:
@@ -176,6 +176,7 @@ def _ask(worker: Worker, phase: Phase, profile: Profile, permit: int) -> bool:
                 worker.permit = permit
             else:
                 asking = _Return(worker, share)
+                pool.in_line += asking.waits
                 phase.asking = asking
                 permits.ask(permit, asking)
                 pool.governor.wake_locked()
@@ -233,4 +234,6 @@ def _leave_line(worker: Worker, asking: _Return, permit: int) -> None:
     with without_convoy(pool.lock):
         assert worker.phase is not None
         worker.phase.asking = None
+        if not asking.granted:
+            pool.in_line -= asking.waits
         pool.budget.permits.withdraw(permit, asking)

@@ -236,8 +236,8 @@ def take_locked(pool: Pool) -> Call | None:
     elif pool.busy < pool.limits.highest:
         running = pool.busy - pool.abandoned
         size, waiting = pool.sizing.state.workers, pool.waiting
-        if in_line := pool.budget.permits.waits:
-            waiting -= min(size, in_line)  # they wait no more, and do not compute yet
+        if pool.in_line:
+            waiting -= min(size, pool.in_line)  # they wait no more, and do not compute yet
         call = pool.admission.take(size, running, waiting)
         if call is None:
             return None

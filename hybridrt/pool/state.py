@@ -445,6 +445,8 @@ class Pool:
         self.resolve_lane: OrderedDict[Call, None] = OrderedDict()
         self.at_limiters: OrderedDict[Call, None] = OrderedDict()
         self.busy = self.resolving = self.waiting = 0
+        self.in_line = 0
+        """Of those: calls that have come back from a wait and stand in line for a permit."""
         self.abandoned = 0
         """Busy workers whose caller has left: they count against `max_workers` alone."""
         self.batched: dict[str, Batching] = {}

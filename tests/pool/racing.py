@@ -58,7 +58,7 @@ def end(pool: Pool) -> None:
     pool.join()
     tally = pool.tally
     assert tally.submitted == tally.completed + tally.failed + tally.cancelled
-    assert (pool.busy, pool.waiting, pool.resolving, pool.queued) == (0, 0, 0, 0)
+    assert (pool.busy, pool.waiting, pool.in_line, pool.resolving, pool.queued) == (0, 0, 0, 0, 0)
 
 
 def submit(pool: Pool, fn: Callable[..., Any], *args: Any, **fields: Any) -> ThreadCall:

@@ -287,6 +287,15 @@ class NeverGranted:
         raise AssertionError("it was handed a permit")
 
 
+def test_calls_in_line_for_a_permit_make_no_room_among_those_of_another_pool_that_wait() -> None:
+    stage = Stage()
+    for _ in range(100):
+        stage.permits.ask(SHORT, NeverGranted())
+    size = stage.pool.sizing.state.workers
+    calls = stage.push_many(2 * size, stage.learn(Kind.WAITING))
+    assert stage.running() == calls[:size]
+
+
 def test_a_gil_that_an_extension_switches_on_counts_from_the_next_look_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
