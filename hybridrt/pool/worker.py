@@ -286,7 +286,8 @@ class WorkerThread(Worker):
                 looked, cpu_looked = then, cpu_then
             now = then
             held.append(call)
-            if now - begun >= BATCH_NS:
+            if batch and now - begun >= BATCH_NS:
+                self.call = None  # callbacks of the user's need no permit, and are not judged as the call
                 self.release()
             try:
                 call = batch.popleft()
@@ -294,7 +295,8 @@ class WorkerThread(Worker):
                 break
         self.call = None
         del call, context  # an error's traceback holds this frame
-        wall_ns, cpu_ns = now - begun, (cpu_looked if looked == now else cpu()) - cpu_begun
+        wall_ns = now - begun  # since when callbacks may have run
+        cpu_ns = min(wall_ns, (cpu_looked if looked == now else cpu()) - cpu_begun)
         try:
             booked = Batch(profile, calls, failed, wall_ns, cpu_ns, queue_wait, least_blocked, now)
             finish_batch(self.pool, self, booked)

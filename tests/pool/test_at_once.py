@@ -15,11 +15,11 @@ import pytest
 from hybridrt.pool.limiters import Limiter
 from hybridrt.pool.permits import NONE, SHORT
 from hybridrt.pool.roster import add_worker, all_threads
-from hybridrt.pool.scheduler import requeue_locked
+from hybridrt.pool.scheduler import finish_and_begin_next, requeue_locked
 from hybridrt.pool.state import ASSIGNED, DONE, QUEUED, RUNNING
 from hybridrt.values import Kind
 
-from .support import DEADLINE, Stage, make_call, make_pool, until
+from .support import DEADLINE, MS, Stage, make_call, make_pool, until
 
 
 @pytest.fixture
@@ -144,6 +144,33 @@ def test_a_callback_that_is_added_as_the_governor_releases_a_call_does_not_run_i
     worker.held = Late([make_call(stage.pool, len, "")])
     worker.release(quick=True)
     assert told.get(timeout=DEADLINE) != threading.get_ident()
+
+
+def test_a_callback_in_the_middle_of_a_batch_holds_no_permit_and_its_time_is_not_that_of_the_calls(
+    stage: Stage,
+) -> None:
+    found: list[object] = []
+
+    def runs(seconds: float) -> None:
+        stage.clock.advance(seconds)
+
+    def computes(_: object) -> None:
+        found.extend((worker.permit, worker.call))
+        stage.clock.advance(0.5, cpu=0.5)
+
+    profile = stage.pool.profiles.of(runs)
+    profile.kind, profile.batch, profile.turn_at = Kind.SHORT, 4, 1 << 60
+    blocker = stage.push(stage.learn(Kind.SHORT, "blocker"))
+    calls = [stage.push(runs, seconds, late=True) for seconds in (3 * MS, MS / 100, MS)]
+    worker = stage.worker_of(blocker)
+    blocker.wall_ns = blocker.cpu_ns = 0
+    worker.call = None
+    finish_and_begin_next(stage.pool, worker, blocker)
+    calls[1].add_done_callback(computes)
+    worker._run_batch(worker.batch.popleft())
+    assert found == [NONE, None]
+    assert calls[2] in stage.running()
+    assert profile.cpu_ns <= profile.wall_ns == 3_010_000
 
 
 # ---------------------------------------------------------------------- looking at all there are
