@@ -39,7 +39,9 @@ AFTER_FIRST_NS = 10_000_000
 WHOLE_FIRST, WHOLE_EVERY = 4, 64
 """Calls of a function that are looked at to their end: the first ones, and each so many. Not tuned."""
 MISSES_MAX = 16
-"""Calls in a row that came to no site, after which no more are looked at. Not tuned."""
+"""Calls in a row that came to no site, after which one in"""
+AGAIN = 256
+"""is looked at. Not tuned."""
 
 
 class WaitSite:
@@ -163,15 +165,22 @@ class WaitsPerCall:
     Some calls are looked at to their end, which tells; the others up to that many waits.
     """
 
-    __slots__ = ("_calls", "_misses", "_waits")
+    __slots__ = ("_calls", "_misses", "_passed", "_waits")
 
     def __init__(self) -> None:
-        self._calls = self._misses = self._waits = 0
+        self._calls = self._misses = self._passed = self._waits = 0
 
     @property
     def worth_it(self) -> bool:
         """Whether its calls still come to sites."""
         return self._misses < MISSES_MAX
+
+    def is_due(self) -> bool:
+        """Return True if a call that starts is to be looked at."""
+        if self.worth_it:
+            return True
+        self._passed += 1
+        return self._passed % AGAIN == 0
 
     def starts(self) -> int:
         """Return how many waits of a call that starts are to be seen; 0 for all of them."""

@@ -71,7 +71,7 @@ class SiteProfiler(SiteEvents):
         """
         profile = call.profile
         sited, usual_ns = profile.sited, profile.cpu_mean_ns if profile.calls else _UNKNOWN_NS
-        if sited is None or not sited.worth_it or not self._sites.by_code or not worker.pool.phases:
+        if sited is None or not self._sites.by_code or not worker.pool.phases or not sited.is_due():
             return None
         if usual_ns < _LEAST_NS or sys.getprofile() is not None:
             return None

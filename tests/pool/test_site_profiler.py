@@ -17,7 +17,7 @@ import pytest
 
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.observe.functions import Profile
-from hybridrt.observe.wait_sites import MISSES_MAX, WHOLE_EVERY, WHOLE_FIRST, WaitsPerCall
+from hybridrt.observe.wait_sites import AGAIN, MISSES_MAX, WHOLE_EVERY, WHOLE_FIRST, WaitsPerCall
 from hybridrt.pool.site_profiler import EVENTS_MAX, SiteProfiler
 from hybridrt.pool.state import Pool
 from hybridrt.values import Kind, PhaseReason
@@ -214,6 +214,24 @@ def test_a_function_that_was_left_alone_is_looked_at_again_for_a_new_site() -> N
     sites.add(waits_elsewhere.__code__, sites_of(waits_elsewhere)[0], profile=profile)
     assert profile.sited is not None
     assert profile.sited.worth_it
+
+
+def test_a_function_that_was_left_alone_is_followed_again_once_a_call_comes_to_a_site(pool: Pool) -> None:
+    """As one whose answers came from a cache for a while."""
+
+    def waits_now_and_then(gate: threading.Lock | None) -> bool:
+        followed = sys.getprofile() is not None
+        if gate is not None:
+            wait_at(gate)
+        return followed
+
+    sited = comes_there(pool, waits_now_and_then)
+    for _ in range(MISSES_MAX):
+        assert submit(pool, waits_now_and_then, None).result(DEADLINE)
+    followed = [submit(pool, waits_now_and_then, threading.Lock()).result(DEADLINE) for _ in range(AGAIN + 1)]
+    assert not any(followed[: AGAIN - 1])
+    assert sited.worth_it
+    assert followed[-1]
 
 
 def test_the_usual_waits_are_those_of_calls_that_are_seen_whole() -> None:
