@@ -80,6 +80,9 @@ def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
             cores = counter() or 1
         elif hasattr(os, "sched_getaffinity"):
             cores = len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity") and cores == len(os.sched_getaffinity(0)):
+            # So many may the calling thread use; it may be bound to fewer than the main thread.
+            cores = max(cores, len(os.sched_getaffinity(os.getpid())))
     quota = cpu_quota(cgroups, own)
     return max(1, cores if quota is None else min(cores, math.ceil(quota)))
 

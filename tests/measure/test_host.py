@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,6 +91,21 @@ def test_affinity_counts_not_the_cores_of_the_host(tmp_path: Path) -> None:
         assert usable_cores(tmp_path) == 1
     finally:
         os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="affinity cannot be set here")
+def test_cores_are_those_of_the_process_if_a_thread_asks_that_is_bound_to_one(tmp_path: Path) -> None:
+    """As the governor may be, which the first thread starts that submits a call."""
+    found: list[int] = []
+
+    def bound() -> None:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        found.append(usable_cores(tmp_path))
+
+    thread = threading.Thread(target=bound)
+    thread.start()
+    thread.join()
+    assert found == [usable_cores(tmp_path)]
 
 
 def test_without_affinity_the_cores_of_the_host_count(
