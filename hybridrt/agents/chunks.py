@@ -62,7 +62,9 @@ async def open_chunks(client: AsyncOpenAI, request: Json, stall_timeout: float |
 
 def _timeout(client: AsyncOpenAI, stall_timeout: float) -> openai.Timeout:
     """Return the timeout of a client, with less patience while nothing comes."""
-    own = openai.Timeout(client.timeout)
+    own: Any = client.timeout
+    if not hasattr(own, "read"):  # the package httpx has a class of its own
+        own = openai.Timeout(own)
     read = stall_timeout if own.read is None else min(own.read, stall_timeout)
     return openai.Timeout(connect=own.connect, read=read, write=own.write, pool=own.pool)
 

@@ -109,6 +109,13 @@ async def test_a_client_that_is_less_patient_than_the_agent_stays_so(own: float 
     assert (found.connect, found.read) == (own, read)
 
 
+async def test_a_client_may_have_a_timeout_of_httpx() -> None:
+    httpx = pytest.importorskip("httpx")
+    async with AsyncOpenAI(api_key="x", timeout=httpx.Timeout(3.0, connect=1.0)) as client:
+        found = _timeout(client, 5.0)
+    assert (found.connect, found.read) == (1.0, 3.0)
+
+
 async def test_an_endpoint_that_does_not_answer_is_asked_again_by_the_client_alone(
     no_waits: list[float],
 ) -> None:
