@@ -19,7 +19,7 @@ from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import mark_as_coroutine_function
 from hybridrt.errors import OffloadTimeoutError
 from hybridrt.loop.completions import forget_closed
-from hybridrt.offload import Offloaded, offload
+from hybridrt.offload import Offloaded, offload_awaited
 from hybridrt.values import Where
 
 __all__ = ["Tool", "as_tool", "tool"]
@@ -163,19 +163,32 @@ def _caller(fn: Any, name: str, settings: _Settings) -> _Call:
         )
     if not isinstance(fn, Offloaded) and _is_coroutine_function(fn):
         return _coroutine_caller(fn, name, settings)
-    offloaded: Offloaded[..., Any] = fn if isinstance(fn, Offloaded) else offload(fn)
+    offloaded: Offloaded[..., Any] = fn if isinstance(fn, Offloaded) else offload_awaited(fn)
     if options := settings.options():
         offloaded = offloaded.options(**options)
-    return partial(_call_offloaded, WatchedFunction.of(offloaded))
+    wait = _coroutine_caller(_awaited, name, replace(settings, pure=False, where="auto"))
+    return partial(_call_offloaded, WatchedFunction.of(offloaded), wait)
 
 
 def _is_coroutine_function(fn: Any) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
-async def _call_offloaded(fn: WatchedFunction[..., Any], measure: Measure, kwargs: dict[str, Any]) -> Any:
+async def _call_offloaded(
+    fn: WatchedFunction[..., Any], wait: _Call, measure: Measure, kwargs: dict[str, Any]
+) -> Any:
     value = await measure_offloaded(measure, fn, kwargs)
-    return await value if inspect.isawaitable(value) else value
+    if not inspect.isawaitable(value):
+        return value
+    try:
+        return await wait(measure, {"value": value})
+    finally:
+        if inspect.iscoroutine(value):
+            value.close()  # it may not have begun
+
+
+async def _awaited(value: Awaitable[Any]) -> Any:
+    return await value
 
 
 def _coroutine_caller(fn: Callable[..., Any], name: str, settings: _Settings) -> _Call:

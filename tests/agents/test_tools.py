@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import os
 import sys
@@ -18,7 +19,7 @@ from hybridrt.agents.measured import Measure, measure_offloaded
 from hybridrt.agents.retrying import WAIT_MAX, Retries
 from hybridrt.agents.tools import as_tool
 from tests.agents.examples import count_letters, process_id
-from tests.loop.support import Gate, turns
+from tests.loop.support import Gate, eventually, turns
 
 
 @tool
@@ -350,6 +351,72 @@ async def test_what_a_plain_function_gives_to_be_awaited_is_awaited() -> None:
         return later(number)
 
     assert await tool(made).invoke('{"number": 4}') == 8
+
+
+def passing_on(fn: Any) -> Any:
+    """Return a decorated function as most decorators make one: plain, whatever it wraps."""
+
+    @functools.wraps(fn)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return fn(*args, **kwargs)
+
+    return wrapper
+
+
+async def test_a_coroutine_function_below_a_plain_decorator_is_awaited() -> None:
+    async def later(number: int) -> int:
+        return 2 * number
+
+    assert await tool(passing_on(later)).invoke('{"number": 4}') == 8
+
+
+async def test_what_is_awaited_for_a_plain_function_has_the_timeout_of_the_tool() -> None:
+    cancelled = asyncio.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    with pytest.raises(OffloadTimeoutError, match="wait still ran after its timeout"):
+        await tool(passing_on(wait), timeout=0.05).invoke()
+    assert cancelled.is_set()
+
+
+async def test_no_more_of_what_plain_functions_give_is_awaited_at_once_than_the_limit() -> None:
+    inside, most = 0, 0
+
+    async def count() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await turns()
+        inside -= 1
+
+    counted = tool(passing_on(count), limit=1)
+    await asyncio.gather(*(counted.invoke() for _ in range(4)))
+    assert most == 1
+
+
+async def test_what_was_to_be_awaited_and_never_began_is_closed() -> None:
+    made: list[Coroutine[Any, Any, None]] = []
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    def make() -> Coroutine[Any, Any, None]:
+        made.append(wait())
+        return made[-1]
+
+    awaited = tool(make, limit=1)
+    calls = [asyncio.ensure_future(awaited.invoke()) for _ in range(2)]
+    await eventually(lambda: len(made) == 2)
+    await turns()
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    assert {inspect.getcoroutinestate(each) for each in made} == {inspect.CORO_CLOSED}
 
 
 async def test_a_tool_below_offload_keeps_what_was_said_of_it() -> None:
