@@ -61,17 +61,18 @@ class Agent:
     """Lets a model call tools until it answers.
 
     It speaks the chat completions protocol of OpenAI with any server that does, by the official client. One
-    agent answers any number of questions at once, on one event loop at a time. The tools that the model asks
-    for in one turn run side by side: plain functions off the loop, as by `offload`, coroutine functions on
-    it. What a tool raises, also `OffloadTimeoutError`, is told to the model as text, and so are arguments
-    that do not fit and tools that do not exist: it may do better in its next turn.
+    agent answers any number of questions at once, with an address also on several event loops. The tools that
+    the model asks for in one turn run side by side: plain functions off the loop, as by `offload`, coroutine
+    functions on it. What a tool raises, also `OffloadTimeoutError`, is told to the model as text, and so are
+    arguments that do not fit and tools that do not exist: it may do better in its next turn.
 
     Cancelling the task that runs or iterates cancels the request and the tools, and waits for them; see
     `offload` for what that means for a function that runs. All times are in seconds.
 
     Args:
         client: An `openai.AsyncOpenAI`, which stays yours to close; or the address of a server, up to `/v1`,
-            for which one is made (with aiohttp as its transport) and closed by `aclose`.
+            for which each event loop has one made (with aiohttp as its transport), closed by `aclose` or at
+            the end of the loop.
         model: The model's name there.
         tools: Tools, or functions to make them of.
         instructions: The system message. None: none.
@@ -139,7 +140,7 @@ class Agent:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the connections to an address that was given; those of a client of yours stay open."""
+        """Close what this event loop has for an address; a client of yours stays open."""
         await self._connection.aclose()
 
     async def run(self, question: str | Sequence[Mapping[str, Any]]) -> Done:

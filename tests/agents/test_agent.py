@@ -18,9 +18,10 @@ from hybridrt import Agent, Runtime, tool
 from hybridrt.agents import Done, Event, Text, ToolCall, ToolResult, Usage
 from tests.agents.examples import count_letters
 from tests.agents.server import Json, ModelServer, call, end, spent, text
-from tests.loop.support import Gate
+from tests.loop.support import Gate, eventually
 
 ANSWER = [text("Be"), text("cause."), end(), spent(5, 7)]
+NOWHERE = "http://127.0.0.1:9/v1"
 
 
 @tool
@@ -330,6 +331,28 @@ async def test_an_address_gets_a_client_which_is_closed_with_the_agent() -> None
         await agent.aclose()
 
 
+def test_the_client_of_an_address_is_closed_at_the_end_of_its_loop() -> None:
+    agent = Agent(NOWHERE, "x")
+    first, second = (asyncio.run(agent._connection.client()) for _ in range(2))
+    assert first is not second
+    assert first.is_closed()
+    assert second.is_closed()
+
+
+async def test_the_client_of_an_agent_that_is_dropped_is_closed() -> None:
+    client = await Agent(NOWHERE, "x")._connection.client()
+    await eventually(client.is_closed)
+
+
+async def test_loops_that_run_at_once_have_a_client_each() -> None:
+    async with Agent(NOWHERE, "x") as agent:
+        own = await agent._connection.client()
+        other = await asyncio.to_thread(asyncio.run, agent._connection.client())
+        assert other is not own
+        assert await agent._connection.client() is own
+        assert not own.is_closed()
+
+
 async def test_a_client_of_the_callers_own_stays_open() -> None:
     server = ModelServer(ANSWER)
     http_client = DefaultAioHttpClient(verify=False)
@@ -420,7 +443,7 @@ async def test_a_consumer_that_leaves_early_ends_the_tools() -> None:
 def test_an_agent_that_cannot_work_is_refused_when_it_is_made(
     options: dict[str, Any], error: type[Exception], told: str
 ) -> None:
-    usual: dict[str, Any] = {"client": "http://127.0.0.1:9/v1", "model": "x"}
+    usual: dict[str, Any] = {"client": NOWHERE, "model": "x"}
     with pytest.raises(error, match=told):
         Agent(**usual | options)
 
