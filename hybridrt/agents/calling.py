@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import signal
+import traceback
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from typing import Any
 
@@ -96,8 +98,17 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
             raise
         return _cancelled(call), "CancelledError"
     except (Exception, SystemExit) as error:  # whatever a tool raises, the model may find another way
+        if isinstance(error, SystemExit) and _is_of_a_signal(error):
+            raise
         logger.debug("the tool %s raised, and the model is told", call.name, exc_info=error)
         return _error(f"{type(error).__name__}: {error}"), type(error).__name__
+
+
+def _is_of_a_signal(error: SystemExit) -> bool:
+    """Return True if a signal handler has raised it, which may run within any tool on the main thread."""
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(handler, "__code__", None) for handler in handlers}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _text(value: Any) -> str:

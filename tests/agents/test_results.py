@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import json
+import signal
 import sys
 from datetime import date
 from typing import Any
 
 import pytest
 
+import hybridrt
 from hybridrt.agents import Done, ToolResult
 from tests.agents.server import ModelServer, call, end, text
 
@@ -45,6 +48,24 @@ async def test_a_tool_that_exits_ends_itself_and_not_the_program(tool: Any) -> N
     result = await result_of(tool)
     assert result.error == "SystemExit"
     assert json.loads(result.text) == {"error": "SystemExit: no such file"}
+
+
+def signal_inline() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+async def signal_on_the_loop() -> None:
+    signal.raise_signal(signal.SIGTERM)
+
+
+@pytest.mark.parametrize("tool", [signal_on_the_loop, hybridrt.tool(signal_inline, where="inline")])
+def test_a_signal_handler_that_exits_within_a_tool_ends_the_program(tool: Any) -> None:
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
+    try:
+        with pytest.raises(SystemExit, match="3"):
+            asyncio.run(result_of(tool))
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(
