@@ -116,9 +116,7 @@ class Agent:
         check_seconds("timeout", timeout, zero=False, optional=True)
         check_seconds("stall_timeout", stall_timeout, zero=False, optional=True)
         check_count("retries", retries, least=0)
-        if not model:
-            raise ValueError(f"model must be the name of a model, got {model!r}")
-        self.model = model
+        self.model = _name_of_model(model)
         self.tools = _by_name(tools)
         self.instructions = instructions
         self.max_turns = max_turns
@@ -292,6 +290,13 @@ def _by_name(tools: Any) -> dict[str, Tool[..., Any]]:
             raise ValueError(f"expected tools with names of their own, got two named {each.name!r}")
         named[each.name] = each
     return named
+
+
+def _name_of_model(model: Any) -> str:
+    if isinstance(model, str) and model:
+        return model
+    kind = ValueError if isinstance(model, str) else TypeError
+    raise kind(f"model must be the name of a model, got {model!r}")
 
 
 def _checked(parameters: Any) -> Json:

@@ -438,6 +438,7 @@ async def test_a_consumer_that_leaves_early_ends_the_tools() -> None:
         ({"client": "localhost"}, ValueError, "expected the address of an OpenAI-compatible server"),
         ({"client": None}, TypeError, "client must be an openai.AsyncOpenAI or an address"),
         ({"model": ""}, ValueError, "model must be the name of a model"),
+        ({"model": [search]}, TypeError, "model must be the name of a model"),
     ],
 )
 def test_an_agent_that_cannot_work_is_refused_when_it_is_made(
