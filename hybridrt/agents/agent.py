@@ -153,7 +153,7 @@ class Agent:
         Raises:
             ModelError: The endpoint refused, failed or broke off, also when tried again.
             AgentTimeoutError: `timeout` is over.
-            TypeError: The question is neither a text nor messages.
+            TypeError, UnicodeEncodeError: The question is neither a text nor messages that are JSON.
             ValueError: It has no message.
         """
         done: Done | None = None
@@ -176,7 +176,7 @@ class Agent:
         Raises:
             ModelError: The endpoint refused, failed or broke off, also when tried again.
             AgentTimeoutError: `timeout` is over.
-            TypeError: The question is neither a text nor messages.
+            TypeError, UnicodeEncodeError: The question is neither a text nor messages that are JSON.
             ValueError: It has no message.
         """
         loop = asyncio.get_running_loop()

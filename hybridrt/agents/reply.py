@@ -183,6 +183,8 @@ async def _texts(
                         return
                 yield _added(reply, as_json(chunk))
     except Exception as error:  # the client lets through what its HTTP library and its parsers raise
+        if not reply.opened and isinstance(error, (TypeError, UnicodeEncodeError)):
+            raise  # what was to be sent is no JSON
         if reply.finish_reason is None:
             status = error.status_code if isinstance(error, openai.APIStatusError) else None
             raise ModelError(_told(client, request, _cause(error, stall_timeout)), status=status) from error

@@ -456,6 +456,8 @@ def test_an_agent_that_cannot_work_is_refused_when_it_is_made(
         ({"role": "user", "content": "Why?"}, TypeError, "expected a text or a list of messages"),
         (["Why?"], TypeError, r"got \['Why\?'\]"),
         ([], ValueError, "got an empty list of messages"),
+        ([{"role": "user", "content": {1}}], TypeError, "set is not JSON serializable"),
+        ("\ud83d", UnicodeEncodeError, "surrogates not allowed"),
     ],
 )
 async def test_what_is_no_question_is_refused(question: Any, error: type[Exception], told: str) -> None:
