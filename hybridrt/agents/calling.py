@@ -8,6 +8,7 @@ import logging
 import signal
 import traceback
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -101,7 +102,7 @@ async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple
         if isinstance(error, SystemExit) and _is_of_a_signal(error):
             raise
         logger.debug("the tool %s raised, and the model is told", call.name, exc_info=error)
-        return _error(f"{type(error).__name__}: {error}"), type(error).__name__
+        return _error(_described(error)), type(error).__name__
 
 
 def _is_of_a_signal(error: SystemExit) -> bool:
@@ -119,7 +120,7 @@ def _text(value: Any) -> str:
 def _as_json(value: Any) -> str:
     try:
         return to_json(value, fallback=_plain).decode()
-    except PydanticSerializationError:  # of bytes that are no text, or of half a surrogate pair
+    except (PydanticSerializationError, TypeError):  # of bytes that are no text, half an emoji, NaT of pandas
         pass
     try:
         return json.dumps(value, ensure_ascii=False, default=_as_plain)
@@ -129,22 +130,31 @@ def _as_json(value: Any) -> str:
 
 def _as_plain(value: Any) -> Any:
     """Return what JSON can say of a value alone."""
-    try:
-        return to_jsonable_python(value, fallback=_plain)
-    except ValueError:  # of bytes that are no text
-        return to_jsonable_python(value, fallback=_plain, bytes_mode="base64")
+    for bytes_mode in ("utf8", "base64"):
+        with suppress(ValueError, TypeError):
+            return to_jsonable_python(value, fallback=_plain, bytes_mode=bytes_mode)
+    return str(value)
 
 
 def _plain(value: Any) -> Any:
-    """Return lists for arrays, all of whose values the model is to see, and else a text.
+    """Return lists for arrays, all of whose values the model is to see, dicts for mappings, and else a text.
 
     A text for a Series of pandas, too, which has its labels, and for times, which would become numbers.
     """
     kind = type(value)
     has_times = str(getattr(value, "dtype", "")).startswith(("datetime64", "timedelta64"))
-    if has_times or hasattr(kind, "to_dict") or not hasattr(kind, "tolist"):
+    if has_times or hasattr(kind, "to_dict"):
         return str(value)
-    return value.tolist()
+    if hasattr(kind, "keys"):  # rows of sqlite3, too
+        return dict(value)
+    return value.tolist() if hasattr(kind, "tolist") else str(value)
+
+
+def _described(error: BaseException) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of an error that cannot say what it is
+        return type(error).__name__
 
 
 def _cancelled(call: RequestedCall) -> str:

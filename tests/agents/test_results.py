@@ -6,8 +6,10 @@ import array
 import asyncio
 import json
 import signal
+import sqlite3
 import sys
-from datetime import date
+from datetime import date, datetime
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -125,6 +127,51 @@ async def test_what_has_labels_or_times_is_a_text() -> None:
 
     result = await result_of_value([Series(), Times()])
     assert json.loads(result.text) == ["a 1", "1970-01-01"]
+
+
+class NotATime(datetime):
+    """Is a datetime by its type and not by its parts, as NaT of pandas."""
+
+    @property
+    def year(self) -> Any:
+        return float("nan")
+
+    def __str__(self) -> str:
+        return "NaT"
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ([{"day": NotATime(2026, 1, 2), "total": 3}], [{"day": "NaT", "total": 3}]),
+        ({frozenset({1}): 2}, "{frozenset({1}): 2}"),
+    ],
+)
+async def test_what_json_cannot_say_is_a_text_and_no_failure_of_its_tool(value: Any, told: Any) -> None:
+    result = await result_of_value(value)
+    assert result.error is None
+    assert json.loads(result.text) == told
+
+
+async def test_rows_and_mappings_are_objects() -> None:
+    database = sqlite3.connect(":memory:")
+    database.row_factory = sqlite3.Row
+    rows = database.execute("SELECT 7 AS pieces, 'oak' AS kind").fetchall()
+    database.close()
+    result = await result_of_value([*rows, MappingProxyType({"pieces": 8})])
+    assert json.loads(result.text) == [{"pieces": 7, "kind": "oak"}, {"pieces": 8}]
+
+
+async def test_an_error_that_cannot_say_what_it_is_is_told_by_its_name() -> None:
+    class UnspeakableError(Exception):
+        def __str__(self) -> str:
+            raise LookupError
+
+    async def find() -> None:
+        raise UnspeakableError
+
+    result = await result_of(find)
+    assert json.loads(result.text) == {"error": "UnspeakableError"}
 
 
 async def test_all_the_values_of_an_array_reach_the_model() -> None:
