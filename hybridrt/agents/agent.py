@@ -188,7 +188,7 @@ class Agent:
                 while (text := await self._in_time(run, partial(anext, texts, None))) is not None:
                     yield Text(text)
             run.count(reply)
-            reply.complete_calls(run.tool_calls)
+            reply.complete_calls(sum(message.get("role") == "tool" for message in run.messages))
             reason = self._ending(run, reply, last=turn == self.max_turns)
             if reason is not None:
                 yield _done(run, reply, reason, turn)

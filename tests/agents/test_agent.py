@@ -290,6 +290,15 @@ async def test_calls_without_ids_are_given_some() -> None:
     assert [message["tool_call_id"] for message in server.tool_messages()] == ["call_0", "call_1"]
 
 
+async def test_a_conversation_that_goes_on_gives_no_id_twice() -> None:
+    wanted = asking("search", '{"query": "x"}', id=None)
+    server = ModelServer(wanted, ANSWER, wanted, ANSWER)
+    async with server.agent(search) as agent:
+        first = await agent.run("Why?")
+        await agent.run([*first.messages, {"role": "user", "content": "Really?"}])
+    assert [message["tool_call_id"] for message in server.tool_messages()] == ["call_0", "call_1"]
+
+
 async def test_a_conversation_goes_on_from_its_messages() -> None:
     server = ModelServer(asking("search", '{"query": "x"}'), ANSWER, ANSWER)
     async with server.agent(search) as agent:
