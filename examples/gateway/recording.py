@@ -92,13 +92,8 @@ class Recorder:
             Exception: The record could not be made.
         """
         task = self._spawn(exchange)
-        if task is None:
-            try:
-                await self._record(exchange)
-            finally:
-                exchange.done()
-        else:
-            await asyncio.shield(task)
+        assert task is not None  # strict leaves none out
+        await asyncio.shield(task)
 
     def submit(self, exchange: Exchange) -> None:
         """Have the record made beside the request."""
@@ -116,11 +111,13 @@ class Recorder:
             logger.error("the audit log ended with %s", type(error).__name__)
 
     def _spawn(self, exchange: Exchange) -> asyncio.Task[None] | None:
-        """Start the record beside the request; return None where that is full."""
+        """Start the record; return None where "fast" leaves it out, because the background path is full."""
         try:
             task = self._work.background(self._record(exchange), name="audit record")
         except QueueFullError:
-            return None
+            if not self.strict:
+                return None
+            task = asyncio.create_task(self._record(exchange), name="audit record")
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, exchange))
         return task

@@ -15,15 +15,19 @@ from gateway import serving
 from gateway.audit.records import decode_record
 from gateway.audit.scan import records_of
 
+from hybridrt import QueueFullError
+
 from .servers import (
     PROMPT,
     WORDS,
+    Behaviour,
     asking,
     audit_in,
     authorized,
     break_inside,
     gateway,
     stall,
+    stall_inside,
     status,
     until,
     upstream,
@@ -187,16 +191,16 @@ async def test_failures_and_clients_that_left_are_recorded_too(log: GatedAudit) 
     assert [record["outcome"] for record in log.records] == ["failed", "client_left", "cut_off"]
 
 
+def full(coro: Any, *, name: str | None = None) -> Any:
+    """Stand in for a background path that takes nothing more."""
+    coro.close()
+    raise QueueFullError("full")
+
+
 @pytest.mark.parametrize("durability", ["strict", "fast"])
 async def test_a_full_background_path_sheds_or_slows_down(
     log: GatedAudit, durability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hybridrt import QueueFullError
-
-    def full(coro: Any, *, name: str | None = None) -> Any:
-        coro.close()
-        raise QueueFullError("full")
-
     log.go.set()
     async with upstream(well) as one, gateway(one, audit=audit_in(Path(), durability)) as (served, url):
         monkeypatch.setattr(served._work, "background", full)
@@ -206,6 +210,21 @@ async def test_a_full_background_path_sheds_or_slows_down(
         assert value(served, "gateway_audit_records_total", fate=fate) == 1
         assert len(log.records) == (durability == "strict")
         assert served._bodies.held == 0
+
+
+@pytest.mark.parametrize("behave", [well, stall_inside])
+async def test_strict_a_client_that_leaves_while_the_background_path_is_full_is_recorded(
+    log: GatedAudit, behave: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with upstream(behave) as one, gateway(one, audit=audit_in(Path())) as (served, url):
+        monkeypatch.setattr(served._work, "background", full)
+        leaving = asyncio.create_task(post(url, asking(stream=True)))
+        await asyncio.wait_for((log if behave is well else one).came.wait(), 20)
+        leaving.cancel()
+        assert await served.idle(20)
+        log.go.set()
+        await until(lambda: value(served, "gateway_audit_records_total", fate="written") == 1)
+        await until(lambda: served._bodies.held == served._admission.running == 0)
 
 
 async def test_bodies_that_wait_for_their_record_count_and_too_many_refuse_requests(log: GatedAudit) -> None:
