@@ -77,7 +77,7 @@ class Forwarder:
                 stall_timeout=upstream.config.stall_timeout,
                 before_end=before_end,
             )
-            if exchange.outcome == "cut_off":
+            if exchange.outcome == "cut_off" and not answer.content.at_eof():  # else no record was made
                 upstream.fail(_now())
                 self._metrics.failures.labels(upstream.name).inc()
             return response

@@ -160,6 +160,16 @@ async def test_strict_a_record_that_cannot_be_made_ends_its_own_answer_and_no_ot
         assert (await post(url, asking()))[0] == 200
 
 
+async def test_strict_a_record_that_cannot_be_made_is_no_failure_of_the_upstream(log: GatedAudit) -> None:
+    log.failure = ValueError("too long")
+    log.go.set()
+    async with upstream(well) as one, gateway(one, audit=audit_in(Path())) as (served, url):
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await post(url, asking())
+        assert await served.idle(20)
+        assert value(served, "gateway_upstream_failures_total", upstream="a") is None
+
+
 async def test_fast_a_log_that_failed_is_counted_and_answers_go_on(log: GatedAudit) -> None:
     log.failure = OSError("disk full")
     log.go.set()
