@@ -133,9 +133,7 @@ class Forwarder:
         if not upstream.admit(_now()):
             raise _AttemptError(self._nothing_open(exchange.model))
         config = upstream.config
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=config.connect_timeout, sock_read=config.stall_timeout
-        )
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=config.connect_timeout)
         try:
             async with asyncio.timeout(config.first_byte_timeout):
                 answer = await attempt.enter_async_context(

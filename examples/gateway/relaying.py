@@ -62,7 +62,7 @@ async def relay(
         answer: Of the upstream, whose headers have come.
         first: Its first piece; empty if it has no body.
         exchange: Takes note of all of it.
-        stall_timeout: Seconds for the client to take a piece.
+        stall_timeout: Seconds between two pieces, and for the client to take one.
         before_end: Awaited before the client can see that the answer is complete; raises to break it off.
     """
     out = web.StreamResponse(status=answer.status, headers=_headers(answer, exchange))
@@ -92,7 +92,8 @@ async def _send(
         exchange.keep(piece)
         if sent := piece if holds is None else holds.push(piece):
             await _write(out, sent, exchange, stall_timeout)
-        piece = await answer.content.readany()
+        async with asyncio.timeout(stall_timeout):
+            piece = await answer.content.readany()
     exchange.end("answered", answer.status)
     if before_end is not None and holds is not None:
         try:

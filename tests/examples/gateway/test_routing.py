@@ -20,6 +20,7 @@ from .servers import (
     gateway,
     reset,
     stall,
+    stall_inside,
     status,
     until,
     upstream,
@@ -72,6 +73,21 @@ async def test_an_upstream_without_a_first_byte_in_time_is_passed_over() -> None
         async with gateway(slow, upstream={"first_byte_timeout": 0.05}) as (_, url):
             code, answer, _ = await post(url, asking())
     assert (code, answer["error"]["code"]) == (504, "upstream_timeout")
+
+
+async def test_the_first_byte_may_take_longer_than_the_pieces_after_it() -> None:
+    async with upstream(stall) as slow, gateway(slow, upstream={"stall_timeout": 0.05}) as (_, url):
+        asked = asyncio.create_task(post(url, asking()))
+        await asyncio.wait_for(slow.came.wait(), 20)
+        await asyncio.sleep(0.15)
+        slow.go.set()
+        assert (await asked)[0] == 200
+
+
+async def test_an_answer_that_stalls_is_broken_off() -> None:
+    async with upstream(stall_inside) as slow, gateway(slow, upstream={"stall_timeout": 0.05}) as (_, url):
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await post(url, asking(stream=True))
 
 
 async def test_after_the_first_byte_nothing_is_retried_and_the_client_sees_that_the_answer_broke_off() -> (
