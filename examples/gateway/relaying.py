@@ -15,6 +15,7 @@ __all__ = ["EndOfStream", "relay"]
 
 END = b"data: [DONE]"
 """With this event a client stops to listen, long before the connection ends."""
+_ENDS = (END, END.replace(b" ", b""))  # the space is optional
 
 _INTERRUPTED = {"message": "the upstream broke off its answer", "type": "gateway_error", "code": "cut_off"}
 
@@ -31,17 +32,16 @@ class EndOfStream:
     def push(self, piece: bytes) -> bytes:
         """Return what may be sent now."""
         whole = self.held + piece
-        at = whole.find(END)
-        if at < 0:
-            at = len(whole) - _overlap(whole)
+        found = [at for at in map(whole.find, _ENDS) if at >= 0]
+        at = min(found, default=len(whole) - _overlap(whole))
         self.held = whole[at:]
         return whole[:at]
 
 
 def _overlap(whole: bytes) -> int:
-    """Return how many of the last bytes are the first ones of `END`."""
+    """Return how many of the last bytes are the first ones of an end."""
     for length in range(min(len(END) - 1, len(whole)), 0, -1):
-        if END.startswith(whole[-length:]):
+        if any(end.startswith(whole[-length:]) for end in _ENDS):
             return length
     return 0
 

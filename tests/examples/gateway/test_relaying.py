@@ -35,3 +35,9 @@ def test_what_is_sent_and_held_is_always_the_whole(pieces: list[bytes]) -> None:
 
 def test_an_event_that_is_complete_is_not_held() -> None:
     assert EndOfStream().push(EVENTS) == EVENTS
+
+
+def test_an_end_without_a_space_is_held_too() -> None:
+    holder = EndOfStream()
+    sent = b"".join(map(holder.push, [EVENTS, b"data:[DO", b"NE]\n\n"]))
+    assert (sent, holder.held) == (EVENTS, b"data:[DONE]\n\n")
