@@ -70,6 +70,9 @@ class Bodies:
             raise GatewayError(415, "content_encoding", "expected a body without Content-Encoding")
         if (request.content_length or 0) > self._limits.body_max:
             raise self._too_large()
+        if request.headers.get("Expect", "").lower() == "100-continue":
+            await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            request.writer.output_size = 0  # no part of the answer
         pieces: list[bytes] = []
         size = 0
         try:

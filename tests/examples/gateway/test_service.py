@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from .hostile_shapes import BODY, HEAD
 from .servers import (
     KEY,
     USAGE,
@@ -205,3 +206,14 @@ async def test_requests_that_do_not_end_are_cancelled_by_the_drains_deadline() -
         with pytest.raises((aiohttp.ClientError, OSError)):
             await asked
         await asyncio.wait_for(one.gone.wait(), 20)
+
+
+async def test_a_client_that_waits_to_be_told_to_send_its_body_is_told() -> None:
+    async with upstream(well) as one, gateway(one) as (_, url):
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(BODY))
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(BODY)
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
