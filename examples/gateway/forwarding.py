@@ -25,6 +25,8 @@ __all__ = ["Forwarder"]
 
 _OURS = frozenset({401, 403})
 """What an upstream says when the gateway's key is wrong; no affair of the client."""
+_WAIT_MAX = 86_400.0
+"""Seconds of a `Retry-After` that are passed on at most."""
 
 
 class _AttemptError(Exception):
@@ -189,4 +191,6 @@ def _now() -> float:
 
 def _seconds(value: str | None) -> float:
     """Return a `Retry-After` in seconds; 1.0 for a date or nonsense."""
-    return float(value) if value is not None and value.isascii() and value.isdigit() else 1.0
+    if value is None or not value.isascii() or not value.isdigit():
+        return 1.0
+    return min(float(value), _WAIT_MAX)

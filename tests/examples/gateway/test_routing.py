@@ -60,6 +60,12 @@ async def test_where_there_is_no_other_the_client_is_told_what_happened(name: st
         assert headers["Retry-After"] == "7"
 
 
+async def test_an_absurd_wait_of_an_upstream_is_cut() -> None:
+    async with upstream(status(429, **{"Retry-After": "9" * 400})) as busy, gateway(busy) as (_, url):
+        code, _, headers = await post(url, asking())
+    assert (code, headers["Retry-After"]) == (429, "86400")
+
+
 async def test_an_upstream_that_nobody_serves_is_passed_over() -> None:
     gone = Upstream(well)
     with bind("127.0.0.1", 0, shared=False) as bound:  # and never listens
