@@ -18,7 +18,7 @@ from hybridrt.arguments import check_count, check_flag, check_seconds
 from hybridrt.batches.offloaded import Batched
 from hybridrt.callables import mark_as_coroutine_function
 from hybridrt.errors import OffloadTimeoutError
-from hybridrt.loop.completions import forget_closed
+from hybridrt.loop.completions import forget_idle
 from hybridrt.offload import Offloaded, offload_awaited
 from hybridrt.values import Where
 
@@ -232,7 +232,7 @@ class _Slots:
             return asyncio.Semaphore(1)
         slots = self._of.get(loop)
         if slots is None:
-            forget_closed(self._of)
+            forget_idle(self._of, asyncio.Semaphore.locked)
             slots = self._of[loop] = asyncio.Semaphore(self._limit)
         return slots
 

@@ -132,6 +132,20 @@ def test_loops_that_are_closed_are_forgotten() -> None:
     assert len(slots._of) == 1
 
 
+def test_few_loops_that_were_dropped_without_a_close_are_kept() -> None:
+    @tool(limit=1)
+    async def wait() -> None:
+        await asyncio.sleep(0)
+
+    loops = [asyncio.new_event_loop() for _ in range(40)]
+    for loop in loops:
+        loop.run_until_complete(wait.invoke())
+    slots = inspect.getclosurevars(wait._call).nonlocals["slots"]
+    assert len(slots._of) < len(loops)
+    for loop in loops:
+        loop.close()
+
+
 @pytest.mark.slow
 async def test_a_pure_function_runs_in_an_isolate_and_its_cpu_time_is_that_over_there() -> None:
     (process, computed), measure = await measured(process_id, text="x")
