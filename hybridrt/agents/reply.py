@@ -42,6 +42,7 @@ class Reply:
         reasoning: What the model thought, under the endpoint's own names.
         pieces: Pieces that brought something, each at least a token.
         opened: The endpoint has begun to answer.
+        kind: As what: "text/event-stream", if it streams; empty where that is not known.
     """
 
     text: str = ""
@@ -51,6 +52,7 @@ class Reply:
     reasoning: Json = field(default_factory=dict)
     pieces: int = 0
     opened: bool = False
+    kind: str = ""
     _half: str = ""
 
     def add(self, chunk: Json) -> str:
@@ -163,7 +165,8 @@ async def read_reply(
         async for text in texts:
             yield text
     if reply.finish_reason is None:
-        raise ModelError(_told(client, request, "a stream that ended before the reply did"))
+        kind = "" if reply.kind in ("", "text/event-stream") else f" of {reply.kind}"
+        raise ModelError(_told(client, request, f"a stream{kind} that ended before the reply did"))
     if reply.finish_reason in _GIVEN_UP:
         raise ModelError(_told(client, request, f"a reply that ended with {reply.finish_reason!r}"))
 
@@ -173,7 +176,7 @@ async def _texts(
 ) -> AsyncGenerator[str, None]:
     try:
         stream = await open_chunks(client, request, _patience(reply, stall_timeout))
-        reply.opened = True
+        reply.opened, reply.kind = True, _kind_of(stream)
         async with stream:
             while True:
                 async with asyncio.timeout(_patience(reply, stall_timeout)):
@@ -198,6 +201,13 @@ def _added(reply: Reply, chunk: Any) -> str:
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
         raise ValueError(f"a chunk that is none of a chat completion ({error})") from error
+
+
+def _kind_of(stream: Any) -> str:
+    """Return the content type of a stream, which that of a tracer may not know."""
+    headers = getattr(getattr(stream, "response", None), "headers", {})
+    kind: str = headers.get("content-type", "")
+    return kind.partition(";")[0]
 
 
 def _patience(reply: Reply, stall_timeout: float | None) -> float | None:

@@ -216,6 +216,13 @@ async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(
     assert (done.text, done.reason, done.usage.uncounted) == ("Because.", "answered", 1)
 
 
+async def test_an_answer_that_is_no_stream_is_told_as_what_it_is(no_waits: list[float]) -> None:
+    server = ModelServer(Status(200))
+    async with server.agent() as agent:
+        with pytest.raises(ModelError, match="a stream of application/json that ended before the reply did"):
+            await agent.run("Why?")
+
+
 async def test_a_server_that_is_not_there_is_an_error_that_names_it() -> None:
     async with Agent("http://127.0.0.1:9/v1", "x", retries=0) as agent:
         told = r"expected x at http://127.0.0.1:9/v1/ to answer, got Cannot connect to host 127.0.0.1:9"
