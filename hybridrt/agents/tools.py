@@ -171,6 +171,8 @@ def _caller(fn: Any, name: str, settings: _Settings) -> _Call:
 
 
 def _is_coroutine_function(fn: Any) -> bool:
+    while isinstance(fn, partial):
+        fn = fn.func
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 

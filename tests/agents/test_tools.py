@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
@@ -365,6 +366,14 @@ async def test_what_a_plain_function_gives_to_be_awaited_is_awaited() -> None:
         return later(number)
 
     assert await tool(made).invoke('{"number": 4}') == 8
+
+
+async def test_a_partial_of_what_is_called_as_a_coroutine_function_runs_on_the_loop() -> None:
+    class Times:
+        async def __call__(self, number: int, factor: int) -> int:
+            return factor * number
+
+    assert await tool(partial(Times(), factor=3), name="times").invoke('{"number": 4}') == 12
 
 
 def passing_on(fn: Any) -> Any:
