@@ -224,11 +224,12 @@ def list_results(name: str, count: int, results: Any) -> list[Any]:
     """Return a list of what a batch has returned.
 
     Raises:
-        TypeError: It has no length, or no order.
+        TypeError: It has no length, or no order, or is a table, which gives its columns.
         ValueError: It has another length, or gives another number of results.
     """
     text = f"{name} got a list of {count} items and must return as many results, in their order, got"
-    if not hasattr(results, "__len__") or not hasattr(results, "__getitem__") or isinstance(results, Mapping):
+    of_columns = isinstance(results, Mapping) or hasattr(type(results), "columns")  # as a data frame has
+    if not hasattr(results, "__len__") or not hasattr(results, "__getitem__") or of_columns:
         raise TypeError(f"{text} {type(results).__qualname__}")
     # A table may have as many rows as there are items, and yet give its columns.
     listed: list[Any] = list(results) if len(results) == count else results

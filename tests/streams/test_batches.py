@@ -231,6 +231,19 @@ def a_table(numbers: list[int]) -> Any:
     return Table()
 
 
+class Frame(Table):
+    """Has as many columns as rows."""
+
+    columns = ("name", "age", "town")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.columns)
+
+
+def a_frame(numbers: list[int]) -> Any:
+    return Frame()
+
+
 @pytest.mark.parametrize(
     ("fn", "kind", "told"),
     [
@@ -238,6 +251,7 @@ def a_table(numbers: list[int]) -> Any:
         (a_set, TypeError, r"a_set got a list of 3 items .* got set"),
         (a_mapping, TypeError, r"a_mapping got a list of 3 items .* got UserDict"),
         (a_table, ValueError, r"a_table got a list of 3 items .* got 2"),
+        (a_frame, TypeError, r"a_frame got a list of 3 items .* got Frame"),
         (fails, LookupError, "not these"),
     ],
 )
