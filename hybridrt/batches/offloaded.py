@@ -13,7 +13,7 @@ from hybridrt.batches.gatherer import Gatherer, list_results
 from hybridrt.callables import Binding
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.loop.binding import LoopBinding, current_binding
-from hybridrt.loop.completions import forget_closed
+from hybridrt.loop.completions import forget_idle
 from hybridrt.observe.function_name import function_name
 from hybridrt.offloaded import Offloaded
 from hybridrt.options import Options
@@ -113,7 +113,7 @@ class Batched(Offloaded[[T], R], Generic[T, R]):
         loop, key = loop_binding.loop, tuple(map(id, self._head))
         here = self._gatherers.get(loop)
         if here is None:
-            forget_closed(self._gatherers)
+            forget_idle(self._gatherers, bool)
             here = self._gatherers[loop] = {}
         gatherer = here.get(key)
         if gatherer is None:

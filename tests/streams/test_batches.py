@@ -191,6 +191,16 @@ def test_two_loops_gather_apart() -> None:
     assert [len(here) for here in double._gatherers.values()] == [0]
 
 
+def test_loops_that_do_not_run_are_not_all_kept() -> None:
+    double = offload(Doubler().double, batch=8)
+    loops = [asyncio.new_event_loop() for _ in range(30)]
+    for loop in loops:
+        assert loop.run_until_complete(double(1)) == 2
+    assert len(double._gatherers) < 20
+    for loop in loops:
+        loop.close()
+
+
 def test_sync_is_a_batch_of_one() -> None:
     assert offload(Doubler().double, batch=8).sync(4) == 8
 
