@@ -28,6 +28,7 @@ class Joint:
         buffer: Items that may wait, as the user says; None: chosen.
 
     Attributes:
+        buffer: As given.
         wants: Items that the next stage takes at a time, by its own word; a list has no more.
         given: Items put in.
         taken: Items taken out.
@@ -35,6 +36,7 @@ class Joint:
 
     def __init__(self, *, bulk: bool, buffer: int | None) -> None:
         lists = BULK_LISTS if bulk else SINGLE_LISTS
+        self.buffer = buffer
         self._longest: int | None = None
         if buffer is not None:
             lists = min(lists, buffer)

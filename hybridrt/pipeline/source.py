@@ -89,7 +89,7 @@ class SourceCourse:
     async def _offloaded(self, source: Iterable[Any]) -> None:
         make = (lambda: source) if isinstance(source, Iterator) else (lambda: iter(source))
         generator: OffloadedGenerator[..., Any] = _iterate
-        steps = generator.open_over(self._loop_binding, make)
+        steps = generator.open_over(self._loop_binding, make, self._out.buffer)
         items = steps.producer.items
         try:
             while await steps.more():

@@ -191,9 +191,11 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         """Return the steps of one generator, of which none has run."""
         return self.open_over(loop_binding, partial(self._fn, *args, **kwargs))
 
-    def open_over(self, loop_binding: LoopBinding, make: Callable[[], Iterator[Any]]) -> Steps:
+    def open_over(
+        self, loop_binding: LoopBinding, make: Callable[[], Iterator[Any]], buffer: int | None = None
+    ) -> Steps:
         """Return the steps of what `make` gives, which counts as calls of this function."""
-        bound = self._options.buffer or BUFFER
+        bound = buffer or self._options.buffer or BUFFER
         steps = self._make_steps(loop_binding, self._make_step, bound)
         steps.producer = GeneratorProducer(make, bound, steps.wake)
         return steps

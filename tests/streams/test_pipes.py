@@ -206,6 +206,25 @@ async def test_a_consumer_that_stops_stops_the_source(ordered: bool) -> None:
             assert taken < 3000
 
 
+async def test_a_source_in_a_worker_is_no_further_ahead_than_the_buffer_says() -> None:
+    made: list[int] = []
+
+    def numbers() -> Iterator[int]:
+        for number in range(200):
+            made.append(number)
+            yield number
+
+    async with Runtime() as runtime, Gate() as gate:
+        results = pipe(numbers(), stage(gate, concurrency=1, buffer=1))
+        consumer = asyncio.ensure_future(listed(results))
+        await gate.entered()
+        await turns(50)
+        await eventually(lambda: len(runtime.statistics().running) == 1)
+        assert len(made) < 10
+        gate.release()
+        assert await consumer == made
+
+
 @pytest.mark.slow
 async def test_what_waits_does_not_grow_with_the_number_of_items() -> None:
     alive = most = 0
