@@ -107,12 +107,15 @@ class StageCourse:
             asyncio.CancelledError: The pipe was cancelled: the item has not failed.
             RuntimeClosedError: The runtime has closed: the items that follow would fail, too.
         """
-        error = failure(error, "function", self._pipe)
-        self.failed += 1
-        if not self.skips or isinstance(error, RuntimeClosedError):
-            add_note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
-            raise error
-        self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
+        try:
+            error = failure(error, "function", self._pipe)
+            self.failed += 1
+            if not self.skips or isinstance(error, RuntimeClosedError):
+                add_note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
+                raise error
+            self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
+        finally:
+            del error  # its traceback holds this frame
 
     def took(self, items: int, wall_ns: int) -> None:
         """Learn what items have taken in the stage's function."""
@@ -193,7 +196,9 @@ class StageCourse:
             await emitter
         finally:
             receive.close()
-            await asyncio.gather(*(piece.drop() for piece in self._started), return_exceptions=True)
+            ending = [piece.drop() for piece in self._started]
+            self._started.clear()
+            await asyncio.gather(*ending, return_exceptions=True)
 
     async def _dispatch(self, start: Callable[[Piece], None]) -> None:
         """Make pieces of the input, as long as there is some."""
@@ -236,6 +241,8 @@ class StageCourse:
     async def _emit(self, pieces: Any) -> None:
         """Hand on the results of pieces, in order."""
         async for piece, holds in pieces:
+            if piece not in self._started:  # the stage has ended, and dropped it
+                return
             del self._started[piece]
             await piece.emit(self._put)
             del piece

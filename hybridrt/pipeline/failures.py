@@ -26,7 +26,10 @@ def failure(error: BaseException, what: str, pipe: asyncio.Task[None]) -> Except
     if isinstance(error, Exception):
         return error
     if pipe.cancelling():
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback holds this frame
     failed = RuntimeError(f"the {what} was cancelled, and the pipe was not")
     failed.__cause__ = error
     return failed

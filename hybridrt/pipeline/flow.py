@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import suppress
 from typing import Any
 
 from hybridrt.errors import HybridrtError
@@ -52,8 +53,8 @@ class Flow:
         self._courses: list[StageCourse] = []
         self._source: SourceCourse | None = None
         self._task: asyncio.Task[None] | None = None
-        self._told = False
-        """Its consumer has got its error."""
+        self._failed: BaseException | None = None
+        """What the consumer is to get. The task does not raise it: its frames refer to the task."""
         self._begun = 0.0
         self._ended: float | None = None
         self._each = self._work = 0.0
@@ -98,12 +99,14 @@ class Flow:
             await asyncio.wait([task])
         if task.cancelled():  # by the end of its loop: that is no end of its items
             raise asyncio.CancelledError("the pipe was cancelled")
-        if task.done() and (error := task.exception()) is not None:
-            self._told = True
-            try:
-                raise error
-            finally:
-                del error, some
+        if task.done():
+            task.result()
+            failed, self._failed = self._failed, None
+            if failed is not None:
+                try:
+                    raise failed
+                finally:
+                    del failed, some
         return some
 
     def consumed(self, items: int, seconds: float) -> None:
@@ -119,23 +122,25 @@ class Flow:
         under_way = not task.done()
         task.cancel()
         cancelled = await wait_out([task])
-        if not task.cancelled():
-            failed = task.exception()
-            # Of a call that is late, by a deadline for one, or refused its consumer hears otherwise.
-            unheard = failed is not None and not self._told and not isinstance(failed, HybridrtError)
-            if under_way and unheard:
-                logger.warning("the pipe raised after its consumer was gone", exc_info=failed)
+        failed, self._failed = self._failed, None
+        with suppress(asyncio.CancelledError):  # once asked, the task drops what has cancelled it
+            failed = task.exception() or failed
+        # Of a call that is late, by a deadline for one, or refused its consumer hears otherwise.
+        if under_way and failed is not None and not isinstance(failed, HybridrtError):
+            logger.warning("the pipe raised after its consumer was gone", exc_info=failed)
         for joint in self._joints:
             joint.close()
         if cancelled is not None:
-            raise cancelled
+            try:
+                raise cancelled
+            finally:
+                del cancelled  # its traceback holds this frame
 
     def _stop(self) -> None:
         for course in self._courses:
             course.stopped = True
 
     async def _run(self) -> None:
-        failed: BaseException | None = None
         pipe = asyncio.current_task()  # `start` may not have it yet
         assert pipe is not None
         assert self._source is not None
@@ -144,18 +149,16 @@ class Flow:
                 for course in self._courses:
                     group.create_task(self._guard(course.run(group, pipe), pipe))
                 group.create_task(self._guard(self._source.run(pipe), pipe))
+        except asyncio.CancelledError as error:
+            raise error.with_traceback(None) from None  # as below
         except BaseExceptionGroup as errors:
-            failed = errors.exceptions[0]  # a group below that is the user's own
+            self._failed = errors.exceptions[0]  # a group below that is the user's own
+            errors.__traceback__ = None  # up to Python 3.13.0 its last frame refers to it
         finally:
             self._stop()
             self._ended = time.perf_counter()
             for joint in self._joints:
                 joint.end()
-        if failed is not None:
-            try:
-                raise failed
-            finally:
-                del failed
 
     async def _guard(self, work: Any, pipe: asyncio.Task[None]) -> None:
         try:

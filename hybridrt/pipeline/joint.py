@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 from anyio import ClosedResourceError, EndOfStream, WouldBlock, create_memory_object_stream
@@ -129,6 +130,9 @@ class Joint:
 
     def close(self) -> None:
         """Close both ends, and forget what waits."""
+        with suppress(WouldBlock, EndOfStream, ClosedResourceError):
+            while True:
+                self._receive.receive_nowait()
         self._send.close()
         self._receive.close()
         self._rest.clear()

@@ -92,14 +92,19 @@ class Results:
     async def emit(self, put: Put) -> None:
         """Wait for the results and hand them on."""
         assert self.task is not None
-        await put(await self.task)
+        try:
+            results = await self.task
+        finally:
+            self.task = None  # its frames refer to this object
+        await put(results)
 
     async def run(self, put: Put) -> None:
         """Work, and hand the results on."""
         await put(await self.work())
 
     async def drop(self) -> None:
-        """Nothing is left to do: the task ends with its group."""
+        """Let go of the task, which ends with its group: its frames refer to this object."""
+        self.task = None
 
     async def work(self) -> list[Any]:
         """Return the results of the items that did not fail."""
@@ -151,18 +156,22 @@ class Chunk(Results):
         else:
             call = fn._make(course.loop_binding, (plain,), {})
             call.fn = done.run
-            await fn._run(call)
+            try:
+                await fn._run(call)
+            finally:
+                del call  # an error's traceback holds this frame
         course.took(len(done.results) + len(done.failures), done.wall_ns)
-        for at, error in done.failures:
-            course.fail(self.first + at, items[at], error)
+        failed = tuple(done.failures)
+        for at in failed:
+            course.fail(self.first + at, items[at], done.failures.pop(at))
         if any(map(inspect.isawaitable, {id(type(each)): each for each in done.results}.values())):
             course.awaits()
-            return await self._awaited(done)
+            return await self._awaited(done, failed)
         return done.results
 
-    async def _awaited(self, done: _Done) -> list[Any]:
+    async def _awaited(self, done: _Done, failed: tuple[int, ...]) -> list[Any]:
         """Await what a `def` has returned that can be awaited, as `lambda url: fetch(url)` does."""
-        values, failed = [], {at for at, _ in done.failures}
+        values: list[Any] = []
         returned = (at for at in range(len(self.items)) if at not in failed)
         for at, result in zip(returned, done.results, strict=False):  # it may have stopped before its end
             try:
@@ -178,7 +187,7 @@ class _Done:
     def __init__(self, course: Course, items: list[Any]) -> None:
         self._course, self._items = course, items
         self.results: list[Any] = []
-        self.failures: list[tuple[int, BaseException]] = []
+        self.failures: dict[int, BaseException] = {}
         self.wall_ns = 0
 
     def run(self, fn: Callable[[Any], Any]) -> None:
@@ -192,7 +201,7 @@ class _Done:
                     if course.stopped:
                         break
             except FAILURES as error:
-                self.failures.append((len(self.results) + len(self.failures), error))
+                self.failures[len(self.results) + len(self.failures)] = error
                 if course.skips and not course.stopped:
                     continue
             self.wall_ns = time.perf_counter_ns() - begun
@@ -224,16 +233,18 @@ class Streamed:
         steps = self._steps or self._open()
         items, course = steps.producer.items, self._course
         try:
-            while await self._has_more(steps):
-                part = [items.popleft() for _ in range(len(items))]
-                steps.refill()
-                await put(part)
+            try:
+                while await self._has_more(steps):
+                    part = [items.popleft() for _ in range(len(items))]
+                    steps.refill()
+                    await put(part)
+            finally:
+                await steps.aclose()
+                course.took(len(self._items), steps.producer.ran_ns)
+            for at in tuple(self._failures):
+                course.fail(self._first + at, self._items[at], self._failures[at])
         finally:
-            await steps.aclose()
-            course.took(len(self._items), steps.producer.ran_ns)
-        for at, error in self._failures.items():
-            course.fail(self._first + at, self._items[at], error)
-        self._items.clear()  # errors that are kept refer to this object
+            self._forget()
 
     async def _has_more(self, steps: Steps) -> bool:
         """Wait for results; where a step fails, the item under way and those after it do."""
@@ -246,7 +257,15 @@ class Streamed:
     async def drop(self) -> None:
         """Close the generator that was started."""
         if self._steps is not None:
-            await self._steps.aclose()
+            try:
+                await self._steps.aclose()
+            finally:
+                self._forget()
+
+    def _forget(self) -> None:
+        """Let go of the items: errors that are kept refer to this object, and so do the steps."""
+        self._items.clear()
+        self._failures.clear()
 
     def _open(self) -> Steps:
         self._steps = self._course.fn.open_over(self._course.loop_binding, self._all)

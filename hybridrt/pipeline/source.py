@@ -58,7 +58,7 @@ class SourceCourse:
 
     async def run(self, pipe: asyncio.Task[None]) -> None:
         """Put all items into the output; `pipe` is the task of the pipe."""
-        source = self._source
+        source, self._source = self._source, None
         try:
             if isinstance(source, AsyncIterable):
                 await self._asynchronous(aiter(source))

@@ -11,7 +11,15 @@ from hybridrt import Runtime, offload
 
 from ..loop.support import DEADLINE, eventually
 
-__all__ = ["POINTS", "Thing", "as_kind", "cancel_at_random_points", "listed", "nothing_runs"]
+__all__ = [
+    "POINTS",
+    "Thing",
+    "as_kind",
+    "cancel_at_random_points",
+    "cancel_own_task",
+    "listed",
+    "nothing_runs",
+]
 
 POINTS = 200
 """Points at which a test cancels what it tests; `--race-repeats` and the benchmark have more of them."""
@@ -19,6 +27,12 @@ POINTS = 200
 
 class Thing:
     """Something that can be watched."""
+
+
+def cancel_own_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
 
 
 async def listed(items: AsyncIterator[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ from hybridrt import OffloadTimeoutError, Runtime, RuntimeClosedError, deadline,
 
 from ..isolates import far
 from ..loop.support import DEADLINE, Gate, Timers, cancel_inside, eventually, turns
-from .support import as_kind, listed, nothing_runs
+from .support import as_kind, cancel_own_task, listed, nothing_runs
 
 kinds = pytest.mark.parametrize(
     "kind", ["def", "awaitable", "async def", "generator", "async generator", "offloaded"]
@@ -169,12 +169,6 @@ async def test_a_function_that_cancels_itself_ends_the_pipe_and_names_its_item(
         with pytest.raises(RuntimeError, match="the function was cancelled, and the pipe was not") as caught:
             await listed(pipe(range(3000), as_kind(kind, cancelled_at_40), ordered=ordered))
     assert [note.endswith("item 40: 40") for note in caught.value.__notes__] == [True]
-
-
-def cancel_own_task() -> None:
-    task = asyncio.current_task()
-    assert task is not None
-    task.cancel()
 
 
 async def cancels_its_task_at_1(number: int) -> int:

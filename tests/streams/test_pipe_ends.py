@@ -1,0 +1,68 @@
+"""`pipe`: what is left of one that was left early, was cancelled, or has failed."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+import pytest
+
+from hybridrt import Pipe, offload, pipe
+
+from ..loop.support import sole_worker
+from .support import as_kind, cancel_own_task, listed
+
+both_orders = pytest.mark.parametrize("ordered", [True, False])
+
+
+class Thing:
+    """What can be referred to weakly."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Things:
+    """Makes things, and knows those that are alive."""
+
+    def __init__(self) -> None:
+        self.alive: WeakSet[Thing] = WeakSet()
+
+    def make(self, number: int) -> Thing:
+        self.alive.add(thing := Thing(number))
+        return thing
+
+
+@pytest.mark.usefixtures("without_gc")
+@both_orders
+@pytest.mark.parametrize(
+    "kind", ["def", "awaitable", "async def", "generator", "async generator", "offloaded", "batched"]
+)
+@pytest.mark.parametrize("end", ["left", "cancelled", "failed"])
+async def test_the_items_of_a_pipe_that_ends_early_die_with_it(end: str, kind: str, ordered: bool) -> None:
+    things = Things()
+
+    def make_another(thing: Thing) -> Thing:
+        if end == "failed" and thing.number == 60:
+            raise LookupError("60")
+        return things.make(thing.number)
+
+    async def consume(results: Pipe) -> None:
+        async with results:
+            for _ in range(20):
+                await anext(results)
+            if end == "cancelled":
+                cancel_own_task()
+            if end != "left":
+                await listed(results)
+
+    batched: Any = offload(lambda some: list(map(make_another, some)), batch=4)
+    async with sole_worker() as runtime:
+        fn = batched if kind == "batched" else as_kind(kind, make_another)
+        results = pipe(map(things.make, range(300)), fn, ordered=ordered)
+        with suppress(asyncio.CancelledError, LookupError):
+            await asyncio.ensure_future(consume(results))
+        await runtime.offload(int)  # the worker is past the last item
+        assert [*things.alive] == []
