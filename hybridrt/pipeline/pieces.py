@@ -147,10 +147,17 @@ class Chunk(Results):
 
     async def work(self) -> list[Any]:
         """Return the results of the items that did not fail."""
+        done = _Done(self.course, self.items)
+        try:
+            return await self._run(done)
+        except BaseException:
+            done.close()
+            raise
+
+    async def _run(self, done: _Done) -> list[Any]:
         course, items = self.course, self.items
         fn: Offloaded[..., Any] = course.fn
         plain: Callable[[Any], Any] = partial(fn._fn, *fn._head) if fn._head else fn._fn
-        done = _Done(course, items)
         if first_place(fn._options)[0] == "inline":
             done.run(plain)
         else:
@@ -207,6 +214,12 @@ class _Done:
             self.wall_ns = time.perf_counter_ns() - begun
             del self, course, rest, append, item  # an error that is kept keeps this frame
             return
+
+    def close(self) -> None:
+        """Close what will not be awaited, and would warn of that."""
+        for result in self.results:
+            if inspect.iscoroutine(result):
+                result.close()
 
 
 class Streamed:

@@ -11,7 +11,7 @@ import pytest
 
 from hybridrt import Pipe, offload, pipe
 
-from ..loop.support import sole_worker
+from ..loop.support import Gate, cancel_inside, sole_worker
 from .support import as_kind, cancel_own_task, listed
 
 both_orders = pytest.mark.parametrize("ordered", [True, False])
@@ -66,3 +66,17 @@ async def test_the_items_of_a_pipe_that_ends_early_die_with_it(end: str, kind: s
             await asyncio.ensure_future(consume(results))
         await runtime.offload(int)  # the worker is past the last item
         assert [*things.alive] == []
+
+
+@both_orders
+async def test_a_pipe_that_is_left_closes_what_would_have_been_awaited(
+    ordered: bool, recwarn: pytest.WarningsRecorder
+) -> None:
+    async def fetch(number: int) -> int:
+        return number
+
+    async with sole_worker() as runtime, Gate() as gate:
+        results = pipe([1], lambda number: fetch(gate(number)), ordered=ordered)
+        await cancel_inside(asyncio.ensure_future(listed(results)), gate)
+        await runtime.offload(int)  # the worker is past the item
+    assert [str(each.message) for each in recwarn] == []
