@@ -86,7 +86,7 @@ class Results:
 
     def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
         """Begin to work, for a later `emit`."""
-        self.task = group.create_task(self.work())
+        self.task = group.create_task(self._work())
         return self.task
 
     async def emit(self, put: Put) -> None:
@@ -105,6 +105,12 @@ class Results:
     async def drop(self) -> None:
         """Let go of the task, which ends with its group: its frames refer to this object."""
         self.task = None
+
+    async def _work(self) -> list[Any]:
+        try:
+            return await self.work()
+        finally:
+            self.items.clear()  # they do not wait for the turn of their results
 
     async def work(self) -> list[Any]:
         """Return the results of the items that did not fail."""

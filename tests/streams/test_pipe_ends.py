@@ -9,9 +9,9 @@ from weakref import WeakSet
 
 import pytest
 
-from hybridrt import Pipe, offload, pipe
+from hybridrt import Pipe, Runtime, offload, pipe
 
-from ..loop.support import Gate, cancel_inside, sole_worker
+from ..loop.support import Gate, cancel_inside, eventually, sole_worker
 from .support import as_kind, cancel_own_task, listed
 
 both_orders = pytest.mark.parametrize("ordered", [True, False])
@@ -80,3 +80,21 @@ async def test_a_pipe_that_is_left_closes_what_would_have_been_awaited(
         await cancel_inside(asyncio.ensure_future(listed(results)), gate)
         await runtime.offload(int)  # the worker is past the item
     assert [str(each.message) for each in recwarn] == []
+
+
+@pytest.mark.usefixtures("without_gc")
+async def test_an_item_does_not_wait_for_the_turn_of_its_result() -> None:
+    things, first = Things(), asyncio.Event()
+
+    async def number_of(thing: Thing) -> int:
+        if thing.number == 0:
+            await first.wait()
+        return thing.number
+
+    async with Runtime():
+        results = pipe(map(things.make, range(60)), number_of)
+        consumer = asyncio.ensure_future(listed(results))
+        await eventually(lambda: results.statistics().items_in == 60)
+        await eventually(lambda: [thing.number for thing in things.alive] == [0])
+        first.set()
+        assert await consumer == [*range(60)]
