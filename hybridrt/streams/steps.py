@@ -84,7 +84,8 @@ class Steps:
                     self._raise()
                 if producer.ended and self._call is None:
                     return False
-                self.refill()
+                if self._call is None and not producer.closing:
+                    self._submit(producer.run, self._start)
                 self._changed.clear()
                 producer.wanted = True
                 if producer.items or (self._call is None and producer.ended) or self._error is not None:
@@ -100,11 +101,12 @@ class Steps:
         return True
 
     def refill(self) -> None:
-        """Submit the next step, if the buffer is half empty."""
+        """Submit the next step, if the buffer is half empty; `more` raises what keeps it from that."""
         producer = self.producer
         over = producer.ended or producer.closing or self._error is not None
         if self._call is None and not over and len(producer.items) <= self._refill_at:
-            self._submit(producer.run, self._start)
+            with suppress(Exception):
+                self._submit(producer.run, self._start)
 
     def expire_item(self) -> None:
         """The consumer has waited for as long as it wants, unless an item came while the loop was busy."""
@@ -193,9 +195,8 @@ class Steps:
             self._error = error
         elif not scopes.ever_used or current_scope.get() is None:
             # The step's time slice is over, and there may be room. Within a deadline, whose block may have
-            # been left, and where the runtime has closed, the consumer has to ask, and hears of it.
-            with suppress(Exception):
-                self.refill()
+            # been left, the consumer has to ask, and hears of it.
+            self.refill()
         self._changed.set()
         del error, call
 
