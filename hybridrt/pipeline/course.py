@@ -11,7 +11,8 @@ from typing import Any
 
 from anyio import create_memory_object_stream
 
-from hybridrt.errors import RuntimeClosedError
+from hybridrt.deadline import current_scope
+from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.notes import add_note
 from hybridrt.offloaded import Offloaded
@@ -106,11 +107,12 @@ class StageCourse:
         Raises:
             asyncio.CancelledError: The pipe was cancelled: the item has not failed.
             RuntimeClosedError: The runtime has closed: the items that follow would fail, too.
+            OffloadTimeoutError: The deadline is over: the same.
         """
         try:
             error = failure(error, "function", self._pipe)
             self.failed += 1
-            if not self.skips or isinstance(error, RuntimeClosedError):
+            if not self.skips or isinstance(error, RuntimeClosedError) or _is_over(error):
                 add_note(error, f"in stage {self.stage.name!r} of the pipe, item {number}: {_short(item)}")
                 raise error
             self._on_failure(SkippedItem(stage=self.stage.name, number=number, item=item, error=error))
@@ -253,6 +255,12 @@ class StageCourse:
 
     async def _put(self, results: list[Any]) -> None:
         await self._out.put(results)
+
+
+def _is_over(error: BaseException) -> bool:
+    """Return True if a call is late by the deadline of the pipe: all that follow would be."""
+    scope = current_scope.get()
+    return isinstance(error, OffloadTimeoutError) and scope is not None and scope.expired()
 
 
 def _short(item: Any) -> str:

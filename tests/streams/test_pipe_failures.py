@@ -103,19 +103,42 @@ async def test_an_error_that_the_consumer_of_a_pipe_has_got_is_not_logged(
     assert caplog.records == []
 
 
-async def test_a_pipe_whose_runtime_has_closed_ends_instead_of_skipping_all_that_comes() -> None:
-    async def endless() -> AsyncIterator[int]:
-        while True:
-            await asyncio.sleep(0)
-            yield 1
+async def endless() -> AsyncIterator[int]:
+    while True:
+        await asyncio.sleep(0)
+        yield 1
 
-    same = offload(lambda items: items, batch=2)
+
+def some_stage(kind: str) -> Any:
+    return offload(list, batch=2) if kind == "batched" else as_kind(kind, abs)
+
+
+@both_orders
+@pytest.mark.parametrize("kind", ["offloaded", "batched", "generator"])
+async def test_a_pipe_whose_runtime_has_closed_ends_instead_of_skipping_all_that_comes(
+    kind: str, ordered: bool
+) -> None:
+    results = pipe(endless(), some_stage(kind), ordered=ordered, on_error="skip")
     async with Runtime():
-        results = pipe(endless(), same, on_error="skip")
         await anext(results)
     async with asyncio.timeout(DEADLINE):
         with pytest.raises(RuntimeClosedError):
             await listed(results)
+
+
+@both_orders
+@pytest.mark.parametrize("kind", ["offloaded", "batched", "generator"])
+async def test_a_pipe_whose_deadline_is_over_ends_instead_of_skipping_all_that_comes(
+    kind: str, ordered: bool
+) -> None:
+    async with Runtime():
+        async with deadline(3600.0) as scope:
+            results = pipe(endless(), some_stage(kind), ordered=ordered, on_error="skip")
+            await anext(results)
+        scope._expire()
+        async with asyncio.timeout(DEADLINE):
+            with pytest.raises(OffloadTimeoutError, match=r"deadline of 3600\.0 s"):
+                await listed(results)
 
 
 # ---------------------------------------------------------------------- what cancels itself
