@@ -264,6 +264,8 @@ def _is_over(error: BaseException) -> bool:
 
 
 def _short(item: Any) -> str:
+    if isinstance(item, (str, bytes, bytearray, list, tuple)) and len(item) > 200:
+        item = item[:200]  # the whole of a large one would keep the loop
     try:
         text = repr(item)
     except Exception as error:

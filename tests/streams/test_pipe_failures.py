@@ -292,6 +292,25 @@ async def test_an_error_group_of_a_stage_is_raised_as_it_is(kind: str, ordered: 
     assert [note.endswith("item 0: 7") for note in group.__notes__] == [True]
 
 
+async def test_the_note_of_a_large_item_looks_at_its_beginning_alone() -> None:
+    looked_at = 0
+
+    class Part:
+        def __repr__(self) -> str:
+            nonlocal looked_at
+            looked_at += 1
+            return "part"
+
+    def fails(parts: list[Part]) -> None:
+        raise LookupError
+
+    async with Runtime():
+        with pytest.raises(LookupError) as caught:
+            await listed(pipe([[Part()] * 10_000], fails))
+    assert caught.value.__notes__[0].endswith("part, part...")
+    assert looked_at <= 200
+
+
 async def test_an_error_that_takes_no_note_is_raised_as_it_is() -> None:
     @dataclass(frozen=True)
     class FrozenError(Exception):
