@@ -185,6 +185,10 @@ class Offloaded(Generic[P, R]):
     def __get__(
         self: Offloaded[Concatenate[S, Q], R], obj: S, owner: type | None = None
     ) -> Offloaded[Q, R]: ...
+    @overload  # a class method
+    def __get__(
+        self: Offloaded[Concatenate[type[S], Q], R], obj: S, owner: type | None = None
+    ) -> Offloaded[Q, R]: ...
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         if self._binding == "class":
             obj = type(obj) if owner is None else owner

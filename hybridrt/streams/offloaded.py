@@ -85,6 +85,10 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     def __get__(
         self: OffloadedGenerator[Concatenate[S, Q], T], obj: S, owner: type | None = None
     ) -> OffloadedGenerator[Q, T]: ...
+    @overload  # a class method
+    def __get__(
+        self: OffloadedGenerator[Concatenate[type[S], Q], T], obj: S, owner: type | None = None
+    ) -> OffloadedGenerator[Q, T]: ...
     def __get__(self, obj: Any, owner: type | None = None) -> Any:
         return super().__get__(obj, owner)
 

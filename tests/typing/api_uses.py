@@ -108,6 +108,24 @@ class Index:
         """Return the best passages and their scores."""
         return [(query, float(top))]
 
+    @offload
+    @classmethod
+    def named(cls, name: str) -> Index:
+        """Return the index of a name."""
+        return cls()
+
+    @offload
+    @classmethod
+    def names(cls, folder: str) -> Iterator[str]:
+        """Yield the names of all indexes."""
+        yield folder
+
+    @offload
+    @staticmethod
+    def size(path: str) -> int:
+        """Return the size of a file."""
+        return len(path)
+
     @offload(batch=8)
     def score(self, texts: list[str]) -> list[float]:
         """Return the score of each text."""
@@ -204,6 +222,10 @@ async def methods() -> None:
     assert_type(index.search.sync("query"), list[tuple[str, float]])
     assert_type(await Index.search(index, "query"), list[tuple[str, float]])
     assert_type(await index.search.options(limit=1)("query"), list[tuple[str, float]])
+    assert_type(await index.named("name"), Index)
+    assert_type(await Index.size("path"), int)
+    async for name in index.names("folder"):
+        assert_type(name, str)
 
 
 async def misused() -> None:
