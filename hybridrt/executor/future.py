@@ -42,6 +42,10 @@ class Completions(Protocol):
         """Hand over an ended call, from any thread."""
         ...
 
+    def settle_soon(self) -> None:
+        """Look soon for what has ended; on the loop."""
+        ...
+
 
 class ThreadCall(Call, Future[Any]):
     """A submitted call.

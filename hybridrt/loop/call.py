@@ -100,6 +100,7 @@ class LoopCall(Call, asyncio.Future[Any]):
         except SelfWaitError:
             self.cancel_requested = True
             self.get_loop().call_soon_threadsafe(self.cancel, msg)
+        self.completions.settle_soon()
         if self.cancel_message is None or not hasattr(self.scope, "_cancelling_at_enter"):
             # A scope of anyio knows its own cancel by the message, also if that of a timeout within it came
             # later. One that does not count cancels would swallow both.

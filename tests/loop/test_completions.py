@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from hybridrt.loop.completions import CompletionQueue
+from hybridrt.loop.completions import CompletionQueue, completions_of
 from hybridrt.pool.state import DONE, Call
 
 from ..pool.support import until
@@ -190,6 +190,23 @@ def test_no_wake_up_is_lost_between_threads_and_the_loop() -> None:
     loop.turn()
     loop.turn()
     assert len(settled) == 100
+
+
+@pytest.mark.parametrize("ended", [True, False])
+async def test_a_call_that_is_cancelled_ends_although_the_wake_up_of_its_loop_was_lost(ended: bool) -> None:
+    """As where a handler of SIGTERM raises `SystemExit` when the loop is about to settle."""
+    async with sole_worker() as runtime, Gate() as gate:
+        task = await hold(runtime, gate)
+        completions = completions_of(asyncio.get_running_loop())
+        completions._scheduled = True
+        if ended:
+            gate.release()
+            wait_without_turning(lambda: len(completions._done) == 1)
+        task.cancel()
+        await turns()
+        gate.release()
+        await asyncio.wait({task}, timeout=DEADLINE)
+        assert task.cancelled()
 
 
 async def test_a_loop_that_could_not_be_woken_is_woken_by_the_next_call(
