@@ -130,7 +130,7 @@ class Wire:
         number, status, wall_ns, cpu_ns, stream, count = _HEADER.unpack(self._exactly(_HEADER.size))
         self._check(number)
         sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
-        buffers = [self._exactly(size) for size in sizes]
+        buffers = [self._buffer(size) for size in sizes]
         message = Message(status, wall_ns, cpu_ns, stream + sum(sizes))
         source = _Stream(self, stream) if stream > SMALL else self._exactly(stream)
         try:
@@ -230,8 +230,15 @@ class Wire:
             raise WireClosedError
         return got
 
-    def _exactly(self, size: int) -> bytearray | mmap:
-        data = bytearray(size) if size < _MAPPED else _map(size)
+    def _buffer(self, size: int) -> bytearray | mmap:
+        if size < _MAPPED:
+            return self._exactly(size)
+        data = _map(size)
+        self.fill(memoryview(data))
+        return data
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
         self.fill(memoryview(data))
         return data
 

@@ -101,7 +101,7 @@ def test_the_memory_of_a_large_array_is_cleared_by_the_kernel_and_not_with_the_g
     assert not arrived.readonly
     monkeypatch.setattr(wire, "mmap", _lack_memory)
     with pytest.raises(MemoryError):
-        wires[0]._exactly(2_000_000)
+        wires[0]._buffer(2_000_000)
 
 
 def _lack_memory(*_: object) -> None:
