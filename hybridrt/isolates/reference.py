@@ -75,7 +75,7 @@ def refer(fn: Callable[..., Any], *, pickles: bool = True) -> Reference:
         depth = _depth(module, qualname, fn)
         if depth is not None and module not in MAIN_MODULES:
             return Reference(module, qualname, depth)
-        if isinstance(fn, FunctionType):
+        if depth is not None or isinstance(fn, FunctionType):
             raise NotPortableError(
                 f"{module}:{qualname} cannot run in another interpreter: {_obstacle(fn)}; {_REMEDY}"
             )
@@ -145,7 +145,7 @@ def _below(wrapper: Any) -> Any:
     return getattr(wrapper, "__func__", None) if inner is None else inner
 
 
-def _obstacle(fn: FunctionType) -> str:
+def _obstacle(fn: Callable[..., Any]) -> str:
     if fn.__module__ in MAIN_MODULES:
         return "it belongs to the program's main module, which is not imported a second time"
     if fn.__name__ == "<lambda>":

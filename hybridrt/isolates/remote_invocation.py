@@ -295,7 +295,7 @@ class RemoteInvocation:
                 started=True,
             )
         if status in _NOT_BEGUN:
-            what = "the arguments of " if status == ARGUMENTS else ""
+            what = "the arguments of " if status == ARGUMENTS and self._reference.pickled is None else ""
             raise NotPortableError(
                 f"{what}{self._reference} could not be rebuilt in another interpreter: {value}; "
                 "what it needs must be importable there, or use where='thread'"

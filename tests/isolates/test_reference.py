@@ -103,6 +103,15 @@ def test_a_function_of_the_main_module_is_refused(name: str, monkeypatch: pytest
         refer(main.work)
 
 
+def test_what_stands_for_a_function_of_the_main_module_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = ModuleType("__main__")
+    exec("import functools\n@functools.cache\ndef work(): pass\nclass Work: pass", main.__dict__)
+    monkeypatch.setitem(__import__("sys").modules, "__main__", main)
+    for fn in (main.work, main.Work):
+        with pytest.raises(NotPortableError, match=r"__main__:[wW]ork .*the program's main module"):
+            refer(fn)
+
+
 def test_a_function_whose_name_now_stands_for_another_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     original = far.add
     monkeypatch.setattr(far, "add", far.pid)
