@@ -151,6 +151,8 @@ def _plain(value: Any) -> Any:
 
 
 def _described(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):  # which says itself only how many they are
+        return "; ".join(map(_described, error.exceptions))
     try:
         return f"{type(error).__name__}: {error}"
     except Exception:  # of an error that cannot say what it is

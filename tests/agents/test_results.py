@@ -174,6 +174,15 @@ async def test_an_error_that_cannot_say_what_it_is_is_told_by_its_name() -> None
     assert json.loads(result.text) == {"error": "UnspeakableError"}
 
 
+async def test_the_errors_of_a_group_are_told_each() -> None:
+    async def find() -> None:
+        raise ExceptionGroup("two errors", [LookupError("no oak"), ExceptionGroup("", [OSError("no disk")])])
+
+    result = await result_of(find)
+    assert result.error == "ExceptionGroup"
+    assert json.loads(result.text) == {"error": "LookupError: no oak; OSError: no disk"}
+
+
 async def test_all_the_values_of_an_array_reach_the_model() -> None:
     result = await result_of_value({"scores": array.array("d", range(2000))})
     assert json.loads(result.text) == {"scores": [*range(2000)]}
