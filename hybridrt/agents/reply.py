@@ -200,7 +200,7 @@ def _added(reply: Reply, chunk: Any) -> str:
             raise ValueError(chunk.get("message"))
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
-        raise ValueError(f"a chunk that is none of a chat completion ({error})") from error
+        raise ValueError("a chunk that is none of a chat completion") from error
 
 
 def _kind_of(stream: Any) -> str:

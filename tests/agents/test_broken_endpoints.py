@@ -282,8 +282,10 @@ async def test_comments_keep_the_connection_alive_but_not_the_question(short_sta
 )
 async def test_a_chunk_that_is_none_of_a_chat_completion_is_an_error_that_says_so(piece: str) -> None:
     async with ModelServer([piece, end()]).agent(retries=0) as agent:
-        with pytest.raises(ModelError, match="a chunk that is none of a chat completion"):
+        with pytest.raises(ModelError, match="a chunk that is none of a chat completion") as raised:
             await agent.run("Why?")
+    assert raised.value.__cause__ is not None
+    assert str(raised.value).count(str(raised.value.__cause__.__cause__)) == 1
 
 
 @pytest.mark.parametrize("reason", ["abort", "error", "insufficient_system_resource", "network_error"])
