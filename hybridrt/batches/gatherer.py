@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import copy_context
+from itertools import islice
 from typing import Any
 
 from hybridrt.batches.figures import BatchFigures
@@ -147,7 +148,7 @@ class Gatherer:
         self._next = None
         waiting = self._waiting
         batch = Batch([])
-        for item in tuple(waiting)[: self._size]:
+        for item in tuple(islice(waiting, self._size)):
             del waiting[item]
             if not item.done():  # else its time is up, and its caller hears of it in this turn
                 item.batch = batch

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 import hybridrt
 from hybridrt import Batched, BatchStatistics, OffloadTimeoutError, Runtime, offload
-from hybridrt.batches.figures import gain
+from hybridrt.batches.figures import BatchFigures, gain
+from hybridrt.batches.gatherer import Gatherer, Item
 from hybridrt.loop.completions import completions_of
 from hybridrt.testing import InlineRuntime
 
@@ -90,6 +91,31 @@ async def test_what_gathers_while_a_batch_runs_goes_next() -> None:
         gate.release()
         assert await asyncio.gather(first, *rest) == [0, 2, 4, 6, 8, 10]
     assert held.batches == [[0], [1, 2, 3, 4, 5]]
+
+
+class Looked(dict[Item, None]):
+    """Counts the keys that were looked at."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[Item]:
+        for item in super().__iter__():
+            self.count += 1
+            yield item
+
+
+async def test_a_batch_looks_at_its_own_calls_and_not_at_all_that_wait() -> None:
+    async def same(numbers: list[int]) -> list[int]:
+        return numbers
+
+    loop = asyncio.get_running_loop()
+    gatherer = Gatherer(
+        loop, "same", same, size=4, wait=None, most=1, figures=BatchFigures(), on_idle=lambda: None
+    )
+    gatherer._waiting = waiting = Looked()
+    items = [gatherer.add(number) for number in range(400)]
+    assert await asyncio.gather(*items) == [*range(400)]
+    assert waiting.count <= 400
 
 
 async def test_a_batch_has_the_context_of_its_first_call_also_after_another_batch() -> None:
