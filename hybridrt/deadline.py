@@ -53,6 +53,8 @@ class DeadlineScope:
         self._timer: asyncio.TimerHandle | None = None
         self._blocks: dict[asyncio.Timeout, asyncio.Task[object] | None] = {}
         """The blocks that it cancels, one for each task, with their tasks."""
+        self._tasks: set[asyncio.Task[object] | None] = set()
+        """Those tasks: there may be thousands."""
         self._expired = seconds == 0
 
     def remaining(self) -> float:
@@ -91,8 +93,9 @@ class DeadlineScope:
     def _enter(self, block: asyncio.Timeout) -> None:
         """Cancel a block of this loop at the deadline, unless its task is within a block already."""
         task = asyncio.current_task()
-        if task in self._blocks.values():
+        if task in self._tasks:
             return
+        self._tasks.add(task)
         self._blocks[block] = task
         if self._timer is not None and self._expired:
             block.reschedule(self._loop.time())
@@ -100,7 +103,8 @@ class DeadlineScope:
 
     def _leave(self, block: asyncio.Timeout) -> None:
         """A block is left; calls of tasks that it has started stay bounded."""
-        self._blocks.pop(block, None)
+        if block in self._blocks:
+            self._tasks.discard(self._blocks.pop(block))
         self._rest()
 
     def _stand_for(self, outer: object) -> None:

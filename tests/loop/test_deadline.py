@@ -115,6 +115,27 @@ async def test_a_task_that_outlives_the_block_stays_bounded() -> None:
         await running
 
 
+async def test_a_block_does_not_look_at_those_of_all_other_tasks() -> None:
+    compared = 0
+
+    class Compared(asyncio.Task[None]):
+        __hash__ = asyncio.Task.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return self is other
+
+    async def bounded() -> None:
+        async with hybridrt.deadline(2 * LONG):
+            await turns(3)
+
+    async with hybridrt.deadline(LONG):
+        tasks = [Compared(bounded(), loop=asyncio.get_running_loop()) for _ in range(50)]
+        await asyncio.gather(*tasks)
+    assert compared <= 100
+
+
 async def test_a_call_after_the_deadline_is_refused() -> None:
     async def late(over: asyncio.Event) -> None:
         await over.wait()
