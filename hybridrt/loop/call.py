@@ -8,6 +8,7 @@ of it only a turn of the loop later and may have started by then.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import Any
 
@@ -207,6 +208,8 @@ class LoopCall(Call, asyncio.Future[Any]):
         ran = self.state == DONE  # else it was refused
         if ran and error is not None and not isinstance(error, asyncio.CancelledError):
             logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
+        if ran and inspect.iscoroutine(value := getattr(self, "value", None)):
+            value.close()  # who would have awaited it is gone
 
 
 def _presentable(error: BaseException) -> BaseException:

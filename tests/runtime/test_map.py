@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hybridrt import Runtime, offload
-from tests.loop.support import DEADLINE, Gate, eventually, hold, sole_worker, turns
+from tests.loop.support import DEADLINE, Gate, cancel_inside, eventually, hold, sole_worker, turns
 
 
 async def asynchronous(items: Any) -> AsyncIterator[Any]:
@@ -404,6 +404,18 @@ async def test_what_a_function_returns_to_be_awaited_is_awaited_on_the_loop() ->
     loop = asyncio.get_running_loop()
     async with Runtime() as runtime:
         assert await runtime.map(lambda number: add(number, 10), [1, 2, 3]) == [11, 12, 13]
+
+
+async def test_what_would_have_been_awaited_is_closed_where_the_map_is_cancelled(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    async def fetch(number: int) -> int:
+        return number
+
+    async with Runtime() as runtime, Gate() as gate:
+        mapping = runtime.map(lambda number: fetch(gate(number)), [1])
+        await cancel_inside(asyncio.ensure_future(mapping), gate)
+    assert [str(each.message) for each in recwarn] == []
 
 
 async def test_nothing_is_no_function() -> None:
