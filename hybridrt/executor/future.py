@@ -245,7 +245,10 @@ class ThreadCall(Call, Future[Any]):
             if self.quick:
                 self.deliver()
                 return
-        make_thread(self.deliver, "hybridrt-callback").start()
+        try:
+            make_thread(self.deliver, "hybridrt-callback").start()
+        except (RuntimeError, MemoryError):  # there is no thread for it, and the call must end
+            self.deliver()
 
     def _deliver_to_waiters(self, value: Any, error: BaseException | None) -> None:
         try:
