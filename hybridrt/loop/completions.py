@@ -111,9 +111,9 @@ class CompletionQueue:
     def settle_soon(self) -> None:
         """Settle in the loop's next turn; on the loop, for a call that was cancelled and goes on.
 
-            1. A signal handler raises `SystemExit`, as many for SIGTERM do, where `settle_all` begins. Nothing
-               wakes the loop any more, because that is scheduled.
-            2. The end of the loop cancels its tasks, and waits for those whose calls run or have ended.
+        1. A signal handler raises `SystemExit`, as many for SIGTERM do, where `settle_all` begins. Nothing
+           wakes the loop any more, because that is scheduled.
+        2. The end of the loop cancels its tasks, and waits for those whose calls run or have ended.
         """
         self.loop.call_soon(self._settle)
 
