@@ -92,27 +92,15 @@ class Panic(BaseException):
     """As the panic of an extension written in Rust."""
 
 
-class Panics:
-    """Panics where it is rebuilt, or where it is pickled."""
-
-    def __init__(self, *, early: bool) -> None:
-        self.early = early
-
-    def __reduce__(self) -> Any:
-        return panic() if self.early and inside() else (panic, ())
-
-
 def panic() -> Any:
     raise Panic("a panic")
 
 
-def make_panics(*, early: bool) -> Panics:
-    return Panics(early=early)
-
-
 class PanickyError(Exception):
+    """Panics where it is rebuilt, or, if it is given "early", where it is pickled in an isolate."""
+
     def __reduce__(self) -> Any:
-        return panic, ()
+        return panic() if self.args == ("early",) and inside() else (panic, ())
 
 
 def _fail_to_rebuild() -> Any:

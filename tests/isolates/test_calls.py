@@ -257,9 +257,9 @@ async def test_a_result_that_cannot_be_pickled_is_told_with_its_type(isolation: 
 async def test_a_panic_while_something_crosses_is_told_as_any_error(isolation: Isolation) -> None:
     before = await run_isolated(far.count_calls, isolation=isolation)
     with pytest.raises(NotPortableError, match=r"arguments of .*far:echo .*a panic"):
-        await run_isolated(far.echo, far.Panics(early=False), isolation=isolation)
-    with pytest.raises(NotPortableError, match=r"result of .*far:make_panics .*a panic"):
-        await run_isolated(far.make_panics, kwargs={"early": True}, isolation=isolation)
+        await run_isolated(far.echo, far.PanickyError(), isolation=isolation)
+    with pytest.raises(NotPortableError, match=r"result of .*far:PanickyError .*a panic"):
+        await run_isolated(far.PanickyError, "early", isolation=isolation)
     with pytest.raises(far.PanickyError, match="once"):
         await run_isolated(far.fail_with, far.PanickyError, "once", isolation=isolation)
     assert await run_isolated(far.count_calls, isolation=isolation) == before + 1

@@ -66,8 +66,8 @@ async def test_an_answer_that_does_not_unpickle_ends_the_isolate(isolation: Isol
 
 
 async def test_a_panic_while_an_answer_is_rebuilt_here_is_told_as_any_error(isolation: Isolation) -> None:
-    with pytest.raises(NotPortableError, match=r"far:make_panics .*cannot be rebuilt here: Panic"):
-        await run_isolated(far.make_panics, kwargs={"early": False}, isolation=isolation)
+    with pytest.raises(NotPortableError, match=r"far:PanickyError .*cannot be rebuilt here: Panic"):
+        await run_isolated(far.PanickyError, isolation=isolation)
     await results_are_right(isolation)
 
 
