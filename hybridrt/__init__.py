@@ -40,11 +40,10 @@ In an isolate (`where="isolate"`, or pure, computing with the GIL, and worth the
     Thread: the function runs in another interpreter; its modules are imported there, once, after
     `Runtime(isolate_initializer=)`, whose failure is an `IsolateInitializerError`; standard input is
     empty in a process. Records of `logging` reach the handlers here. `check_cancelled` and `blocking` do
-    nothing.
-    Context variables do not cross but for those of `isolate_context` and OpenTelemetry's, and neither do
-    changes to arguments. Exceptions cross by pickling, with the frames they had there and the remote
-    traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type and
-    text. Arguments or results that cannot be carried raise `NotPortableError`; under "auto" the call is
+    nothing. Context variables do not cross but for those of `isolate_context` and OpenTelemetry's, and
+    neither do changes to arguments. Exceptions cross by pickling, with the frames they had there and the
+    remote traceback as their cause; one that cannot be rebuilt arrives as a `RuntimeError` with its type
+    and text. Arguments or results that cannot be carried raise `NotPortableError`; under "auto" the call is
     then made in a thread, for the second time if its result could not, and so are the next ones. The same
     holds in a frozen program (PyInstaller and the like), which has no interpreter to start a process with.
     Where files or memory are lacking to start one, an `OSError` says so; under "auto" that call goes to a
