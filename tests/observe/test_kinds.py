@@ -422,6 +422,10 @@ def test_short_calls_that_all_seem_to_wait_go_one_by_one_so_that_they_are_asked(
     assert profile.kind is Kind.WAITING
 
 
+def test_calls_too_short_to_be_asked_stay_in_batches_although_they_seem_to_wait() -> None:
+    assert profile_of(*[(45 * US, 5 * US)] * 33).batch == BATCH_NS // (45 * US)
+
+
 def test_waiting_calls_never_go_in_batches() -> None:
     assert profile_of((60 * US, 1 * US)).batch == 1
 
