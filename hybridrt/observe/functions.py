@@ -265,9 +265,7 @@ class Profile:
         self.ended_ns = ended_ns
         self.settled = self.settled + 1 if self.kind is before else 0
         self.detail_mask = _detail_mask(wall_mean, settled=self.settled >= SETTLED)
-        # Calls in batches are not asked, so those that all seem to wait go one by one, which shows it.
-        blocked = wall_mean >= DETAILED_NS and self.blocked_previous >= RAW_WAITING_SHARE * wall_mean
-        short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS and not blocked
+        short = self.kind is Kind.SHORT and wall_mean < BATCH_CALL_NS
         self.batch = min(BATCH_MAX, int(BATCH_NS / max(1.0, wall_mean))) if short else 1
 
     def _tell_phases(self, cpu_mean: float, wall_mean: float) -> None:

@@ -413,19 +413,6 @@ def test_short_calls_go_to_a_worker_in_batches_of_two_milliseconds(wall: int, ba
     assert profile_of((wall, wall)).batch == batch
 
 
-def test_short_calls_that_all_seem_to_wait_go_one_by_one_so_that_they_are_asked() -> None:
-    """In a crowd each may have waited for the GIL. Those of a batch would never show that they had not."""
-    profile = asked(33, 600 * US, 40 * US, gil_wait=600 * US)
-    assert (profile.kind, profile.batch) == (Kind.SHORT, 1)
-    for _ in range(64):
-        profile.record(600 * US, 40 * US, 0, 0, 50 * US)
-    assert profile.kind is Kind.WAITING
-
-
-def test_calls_too_short_to_be_asked_stay_in_batches_although_they_seem_to_wait() -> None:
-    assert profile_of(*[(45 * US, 5 * US)] * 33).batch == BATCH_NS // (45 * US)
-
-
 def test_waiting_calls_never_go_in_batches() -> None:
     assert profile_of((60 * US, 1 * US)).batch == 1
 
