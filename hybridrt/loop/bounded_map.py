@@ -52,6 +52,8 @@ async def bounded_map(
     except BaseExceptionGroup as failures:
         failure = failures.exceptions[0] if len(failures.exceptions) == 1 else failures
         failures.__traceback__ = None  # up to Python 3.13.0 its last frame refers to it
+    except asyncio.CancelledError as error:
+        failure = error.with_traceback(None)  # as above
     except BaseException as error:
         failure = error
     if isinstance(source, AsyncGenerator):
@@ -65,7 +67,7 @@ async def bounded_map(
         try:
             raise failure
         finally:
-            del failure, tasks
+            del failure, tasks, group  # which refers to the task that is to get it
     if failed:  # by a CancelledError of user code, which a group takes for an end in good order
         raise asyncio.CancelledError("a function of the map, or its source, was cancelled")
     return [results[index] for index in range(len(results))]

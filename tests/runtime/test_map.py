@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -453,3 +454,25 @@ async def test_what_a_map_that_fails_was_given_dies_with_its_error() -> None:
             await runtime.map(fail, [numbers])
         del numbers
         await eventually(lambda: watch() is None)
+
+
+@pytest.mark.usefixtures("without_gc")
+@pytest.mark.parametrize("end", ["failed", "cancelled"])
+async def test_what_a_map_was_given_dies_with_the_task_that_it_has_ended(end: str) -> None:
+    async def work(numbers: frozenset[int]) -> None:
+        if end == "failed":
+            raise LookupError("none")
+        await asyncio.Event().wait()
+
+    async with Runtime() as runtime:
+        numbers = frozenset([1, 2])
+        watch = weakref.ref(numbers)
+        task = asyncio.ensure_future(runtime.map(work, [numbers]))
+        del numbers
+        await turns()
+        task.cancel()
+        with suppress(LookupError, asyncio.CancelledError):
+            await task
+        del task
+        await turns()
+        assert watch() is None
