@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import hybridrt
-from hybridrt import Reason, Runtime, RuntimeClosedError, offload
+from hybridrt import Reason, Runtime, RuntimeClosedError, blocking, offload
 from hybridrt.executor.budget import shared
 from hybridrt.measure import host
 from tests.loop.support import Gate, eventually, hold, sole_worker, turns
@@ -319,7 +319,7 @@ def test_the_budget_of_one_runtime_does_not_lower_the_number_of_threads_of_anoth
 
 
 async def test_a_memory_budget_that_is_used_up_keeps_threads_from_being_added() -> None:
-    """Forty calls that wait would have a thread each within half a second.
+    """Forty calls that wait, and say so, would have a thread each within half a second.
 
     The budget is half of what is used, and some of that is held here, because what earlier tests have left
     may be given back meanwhile.
@@ -327,7 +327,12 @@ async def test_a_memory_budget_that_is_used_up_keeps_threads_from_being_added() 
     held = bytearray(b"x") * (128 << 20)
     budget = psutil.Process().memory_info().rss // 2
     async with Runtime(max_workers=64, memory_max=budget) as runtime, Gate() as gate:
-        tasks = [asyncio.ensure_future(runtime.offload(gate)) for _ in range(40)]
+
+        def wait() -> None:
+            with blocking():
+                gate()
+
+        tasks = [asyncio.ensure_future(runtime.offload(wait)) for _ in range(40)]
         await eventually(lambda: runtime.statistics().decisions[-1].reason is Reason.MEMORY)
         host = runtime.statistics().host
         assert host is not None
