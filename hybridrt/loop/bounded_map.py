@@ -47,6 +47,8 @@ async def bounded_map(
                     if failed:  # an eager task has ended by now, and its group takes no more
                         break
                     tasks.append(group.create_task(work()))
+                if failed:
+                    await asyncio.sleep(0)  # takes the group's cancel, which up to 3.12 would outlive it
                 if scope is not None and tasks:
                     await wait_or_shield(scope, tasks)
     except BaseExceptionGroup as failures:

@@ -242,7 +242,8 @@ async def test_the_error_of_an_item_has_no_group_around_it() -> None:
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with Python 3.12")
-def test_the_error_of_an_item_is_the_only_one_where_tasks_begin_as_they_are_made() -> None:
+@pytest.mark.parametrize("limit", [1, 2])
+def test_the_error_of_an_item_is_the_only_one_where_tasks_begin_as_they_are_made(limit: int) -> None:
     async def fail(number: int) -> None:
         raise LookupError(number)
 
@@ -250,7 +251,7 @@ def test_the_error_of_an_item_is_the_only_one_where_tasks_begin_as_they_are_made
         asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         async with Runtime() as runtime:
             with pytest.raises(LookupError, match="1"):
-                await runtime.map(fail, [1, 2, 3], limit=2)
+                await runtime.map(fail, [1, 2, 3], limit=limit)
             await turns()
 
     asyncio.run(main())
