@@ -333,7 +333,7 @@ async def test_a_memory_budget_that_is_used_up_keeps_threads_from_being_added() 
                 gate()
 
         tasks = [asyncio.ensure_future(runtime.offload(wait)) for _ in range(40)]
-        await eventually(lambda: runtime.statistics().decisions[-1].reason is Reason.MEMORY)
+        await eventually(lambda: Reason.MEMORY in (each.reason for each in runtime.statistics().decisions))
         host = runtime.statistics().host
         assert host is not None
         assert (host.memory_limit, host.cores) == (budget, shared.cores)
