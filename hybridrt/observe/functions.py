@@ -86,9 +86,8 @@ otherwise lately are a crowd: what they block by themselves cannot be seen in it
 taken apart, so that they are judged one at a time, and the time after that so many times later. Fewer calls
 are one, too, if nothing says that they wait but what was seen before, as of a call in which the machine stood
 still: they would hide that for ever. None is tuned."""
-_STILL, _LONG_SETTLED = 256, 64
-"""Calls for which it counts that one was seen to wait: the function may compute by now. Windows of one kind
-after which short calls may be a crowd, too. Not tuned."""
+_STILL = 256
+"""Calls for which it counts that one was seen to wait: the function may compute by now. Not tuned."""
 WINDOW = 16
 SLEEPS_NS = 100_000
 """CPU time below which the calls of a waiting function need not be watched while they are young."""
@@ -312,8 +311,7 @@ class Profile:
                 held_up, wait = self.kind is Kind.WAITING and held > wait, max(wait, held)
             self.corrected = True
             crowded = (held_up or gil_asked > _CROWD * cpu_asked) and self.calls > self.still_until
-            waits_long = self.kind is Kind.WAITING and self.settled >= _LONG_SETTLED
-            if crowded and (cpu_mean >= BATCH_CALL_NS or waits_long):
+            if crowded and cpu_mean >= BATCH_CALL_NS:
                 wait = self._in_a_crowd(wait)
             elif not hidden and wait < WAITING_NS and self.kind is not Kind.WAITING:
                 self.alone_patience = max(_ALONE_AFTER, self.alone_patience // 2)

@@ -97,12 +97,14 @@ def test_a_crowd_is_taken_apart_although_one_of_its_calls_was_seen_to_wait_long_
     assert profile.kind is Kind.SHORT
 
 
-def test_short_calls_are_taken_apart_once_they_have_counted_as_waiting_for_long() -> None:
-    profile = asked(17, 5 * MS, 400 * US)
-    for turn in range(70):
-        for _ in range(16):
-            profile.record(20 * MS, 400 * US, 0, 0, 25 * MS)
-        assert (profile.kind is Kind.WAITING) is (turn < 63)
+def test_short_calls_that_wait_stay_together_however_long_they_wait_for_the_gil_besides() -> None:
+    profile = asked(17, 20 * MS, 150 * US)
+    for _ in range(16 * 200):
+        profile.record(22 * MS, 150 * US, 0, 0, 3 * MS)
+        assert profile.kind is Kind.WAITING
+    for _ in range(16 * 200):  # so many at once that the bound says nothing
+        profile.record(2 * MS, 150 * US, 0, 0, 3 * MS)
+        assert profile.kind is Kind.WAITING
 
 
 def test_short_calls_that_computed_beside_a_busy_loop_wait_once_they_do() -> None:
