@@ -96,12 +96,14 @@ class Sample:
         call_ns: When the call itself started.
         next_ns: When to look again.
         looked: There was a first look; what follows means something from then on.
+        left: At the last look it had said that it waits.
     """
 
     started_ns: int = -1
     call_ns: int = -1
     next_ns: int = 0
     looked: bool = False
+    left: bool = False
     at_ns: int = 0
     cpu_start_ns: int = 0
     cpu_ns: int | None = None
@@ -114,7 +116,7 @@ class Sample:
 
     def open(self, start_ns: int, cpu_start_ns: int) -> None:
         """Begin with the first look at a call: nothing was seen of it yet."""
-        self.looked = True
+        self.looked, self.left = True, False
         self.at_ns = self.moved_ns = start_ns
         self.cpu_ns = self.cpu_start_ns = cpu_start_ns
         self.still, self.little, self.ins, self.gap_ns = 0, 0, None, FIRST_LOOK_NS
@@ -221,6 +223,9 @@ def note_native(tick: Tick) -> None:
 def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
     matters = worker.permit != NONE or call.unclassified or call.profile.kind is Kind.UNKNOWN
     verdict, reading = _judge(worker, sample, tick, matters=matters)
+    left, sample.left = sample.left, worker.phase is not None and worker.phase.left
+    if sample.left and not left:  # what it has computed since the last look came before it left
+        verdict = Verdict.UNSURE
     before = worker.permit
     if verdict is Verdict.WAITS:
         _waits(worker, call, sample, tick, to_start)

@@ -9,6 +9,7 @@ import pytest
 
 from hybridrt.observe.functions import SETTLED
 from hybridrt.pool.permits import LONG, NONE, SHORT
+from hybridrt.pool.phases import leave
 from hybridrt.pool.state import Call
 from hybridrt.values import Kind
 
@@ -81,3 +82,20 @@ def test_where_threads_have_no_clock_a_call_in_a_process_that_computes_keeps_its
         stage.budget.governor.step(stage.clock.now_ns, stage.clock.now_ns, prompt=False)
     assert stage.worker_of(first).permit == LONG
     assert stage.running() == [first]
+
+
+def test_what_a_call_computed_before_it_said_that_it_waits_brings_it_no_permit(stage: Stage) -> None:
+    first, second = stage.push_many(2, stage.learn(Kind.SHORT))
+    worker = stage.worker_of(first)
+    stage.compute(first)
+    stage.step(4 * MS)
+    stage.clock.advance(3 * MS)
+    stage.wait(first)
+    leave(worker, first, stage.probe_of(first).cpu_ns())
+    assert stage.running() == [first, second]
+    for _ in range(12):
+        stage.step(1 * MS)
+        assert worker.permit == NONE
+    stage.compute(first)  # one that computes all the same takes a permit
+    stage.step(4 * MS, times=4)
+    assert worker.permit != NONE
