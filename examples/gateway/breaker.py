@@ -1,8 +1,9 @@
 """The circuit breaker of an upstream, as pure functions: time is an argument.
 
 Closed it lets all requests through. After `failures_max` failures in a row it opens and lets none through
-for `open_seconds`. Then it is half open: one request at a time tries, a success closes it, a failure opens
-it again. A trial whose end is never told (its client left) counts for `open_seconds`.
+for `open_seconds`. Then it is half open: one request at a time tries. The first byte of its answer closes
+it, and a failure opens it again, also one after that byte: only a whole answer makes it forget the failures.
+A trial that neither begins to answer nor fails (its client left) counts for `open_seconds`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["CLOSED", "Breaker", "Circuit", "admit", "failed", "may_admit", "succeeded"]
+__all__ = ["CLOSED", "Breaker", "Circuit", "admit", "began", "failed", "may_admit", "succeeded"]
 
 
 class Circuit(Enum):
@@ -45,8 +46,13 @@ def admit(breaker: Breaker, now: float, *, open_seconds: float) -> Breaker:
     return Breaker(Circuit.HALF_OPEN, breaker.failures, now + open_seconds)
 
 
+def began(breaker: Breaker) -> Breaker:
+    """Return the breaker after the first byte of an answer, which ends a trial and forgets no failure."""
+    return Breaker(Circuit.CLOSED, breaker.failures) if breaker.state is Circuit.HALF_OPEN else breaker
+
+
 def succeeded() -> Breaker:
-    """Return the breaker after an answer."""
+    """Return the breaker after a whole answer."""
     return CLOSED
 
 

@@ -79,7 +79,9 @@ class Forwarder:
                 stall_timeout=upstream.config.stall_timeout,
                 before_end=before_end,
             )
-            if exchange.outcome == "cut_off" and not answer.content.at_eof():  # else no record was made
+            if answer.content.at_eof():
+                upstream.succeed()
+            elif exchange.outcome == "cut_off":
                 upstream.fail(_now())
                 self._metrics.failures.labels(upstream.name).inc()
             return response
@@ -159,7 +161,7 @@ class Forwarder:
         except (aiohttp.ClientError, OSError) as error:
             again = isinstance(error, aiohttp.ServerDisconnectedError)
             raise self._failure(upstream, 502, "upstream_failed", "broke off", again=again) from None
-        upstream.succeed()
+        upstream.begin()
         return answer, first
 
     def _check_status(self, upstream: Upstream, answer: aiohttp.ClientResponse) -> None:

@@ -82,8 +82,12 @@ class Upstream:
         self._breaker = breaker.admit(self._breaker, now, open_seconds=self.config.open_seconds)
         return True
 
+    def begin(self) -> None:
+        """Tell the breaker of the first byte of an answer."""
+        self._breaker = breaker.began(self._breaker)
+
     def succeed(self) -> None:
-        """Tell the breaker of an answer."""
+        """Tell the breaker of a whole answer."""
         self._breaker = breaker.succeeded()
 
     def fail(self, now: float) -> None:

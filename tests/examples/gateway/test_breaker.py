@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from gateway.breaker import CLOSED, Breaker, Circuit, admit, failed, may_admit, succeeded
+from gateway.breaker import CLOSED, Breaker, Circuit, admit, began, failed, may_admit, succeeded
 from gateway.buckets import Bucket, take
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +36,13 @@ def test_open_it_refuses_for_its_time_and_then_lets_one_try() -> None:
     assert not may_admit(trial, 119.9)
     assert may_admit(trial, 120.0)  # the first trial never told how it ended
     assert failed(trial, 111.0, failures_max=3, open_seconds=10.0).state is Circuit.OPEN
+
+
+def test_an_answer_that_begins_ends_a_trial_and_forgets_no_failure() -> None:
+    trial = began(admit(after(3), 10.0, open_seconds=10.0))
+    assert trial.state is Circuit.CLOSED
+    assert failed(trial, 11.0, failures_max=3, open_seconds=10.0).state is Circuit.OPEN
+    assert (began(after(2)), began(after(3))) == (after(2), after(3))
 
 
 def test_a_closed_one_admits_without_a_change() -> None:

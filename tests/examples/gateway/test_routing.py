@@ -191,6 +191,34 @@ async def test_failures_in_a_row_open_the_breaker_and_a_trial_closes_it() -> Non
             assert await ask(2) == [200, 200]
 
 
+async def test_answers_that_break_off_open_the_breaker_which_a_whole_one_closes() -> None:
+    async with upstream(break_inside) as one, aiohttp.ClientSession() as session:
+
+        async def cut() -> None:
+            one.go.clear()
+            async with session.post(url + CHAT, json=asking(stream=True), headers=authorized()) as answer:
+                assert await answer.content.readany()
+                one.go.set()
+                with pytest.raises((aiohttp.ClientError, OSError)):
+                    await read_into(bytearray(), answer)
+
+        async with gateway(one, upstream={"failures_max": 2, "open_seconds": 1000.0}) as (served, url):
+            (server,) = served._upstreams
+            for _ in range(2):
+                await cut()
+            assert (await post(url, asking()))[0] == 503
+            expire(server)
+            await cut()  # the trial
+            assert (await post(url, asking()))[0] == 503
+            expire(server)
+            one.behave = well
+            assert (await post(url, asking()))[0] == 200
+            one.behave = break_inside
+            await cut()  # the first in a row
+            one.behave = well
+            assert (await post(url, asking()))[0] == 200
+
+
 def expire(server: Any) -> None:
     """Let the time of an open breaker be over."""
     server._breaker = replace(server._breaker, until=0.0)
