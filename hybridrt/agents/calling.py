@@ -119,13 +119,14 @@ def _text(value: Any) -> str:
 
 def _as_json(value: Any) -> str:
     try:
-        return to_json(value, fallback=_plain).decode()
+        return to_json(value, fallback=_plain, inf_nan_mode="strings").decode()
     except (PydanticSerializationError, TypeError):  # of bytes that are no text, half an emoji, NaT of pandas
         pass
     try:
-        return json.dumps(value, ensure_ascii=False, default=_as_plain)
+        text = json.dumps(value, ensure_ascii=False, default=_as_plain)
     except TypeError:  # of keys such as dates
-        return json.dumps(_as_plain(value), ensure_ascii=False)
+        text = json.dumps(_as_plain(value), ensure_ascii=False)
+    return json.dumps(json.loads(text, parse_constant=str), ensure_ascii=False)  # "NaN" for NaN
 
 
 def _as_plain(value: Any) -> Any:

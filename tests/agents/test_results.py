@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import asyncio
 import json
+import math
 import signal
 import sqlite3
 import sys
@@ -191,3 +192,24 @@ async def test_all_the_values_of_an_array_reach_the_model() -> None:
 async def test_a_class_that_could_make_lists_is_a_text() -> None:
     result = await result_of_value([array.array])
     assert json.loads(result.text) == [str(array.array)]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (math.nan, "NaN"),
+        (
+            {"mean": math.nan, "most": [math.inf, -math.inf, 1.5]},
+            {"mean": "NaN", "most": ["Infinity", "-Infinity", 1.5]},
+        ),
+        (array.array("d", [math.nan, 1.0]), ["NaN", 1.0]),
+        ({"mean": math.nan, "image": b"\xff"}, {"mean": "NaN", "image": "_w=="}),
+        ({date(2026, 1, 2): [b"\xff", math.inf]}, {"2026-01-02": ["_w==", "Infinity"]}),
+    ],
+)
+async def test_numbers_that_json_does_not_have_are_texts(value: Any, told: Any) -> None:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    result = await result_of_value(value)
+    assert json.loads(result.text, parse_constant=refuse) == told
