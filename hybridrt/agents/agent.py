@@ -47,11 +47,11 @@ class _Run:
     def count(self, reply: Reply) -> None:
         """Add what a reply used."""
         usage, counted = self.usage, reply.usage or {}
-        read, written = counted.get("prompt_tokens") or 0, counted.get("completion_tokens") or 0
-        total = counted.get("total_tokens") or 0  # at xAI and Gemini it alone has the thoughts
+        read, written = _tokens(counted, "prompt_tokens"), _tokens(counted, "completion_tokens")
+        total = _tokens(counted, "total_tokens")  # at xAI and Gemini it alone has the thoughts
         self.usage = Usage(
             requests=usage.requests + 1,
-            uncounted=usage.uncounted + (not counted),
+            uncounted=usage.uncounted + (not any((read, written, total))),
             prompt_tokens=usage.prompt_tokens + read,
             completion_tokens=usage.completion_tokens + max(written, total - read),
         )
@@ -279,6 +279,14 @@ class Agent:
                 f"{self.model} did not answer within the agent's timeout of {self.timeout} s "
                 f"({run.usage.requests} replies and {run.tool_calls} tool calls by then)"
             ) from error
+
+
+def _tokens(counted: Json, name: str) -> int:
+    """Return a count, which some endpoints send as a string; 0 for what is none."""
+    try:
+        return max(0, int(counted.get(name) or 0))
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _by_name(tools: Any) -> dict[str, Tool[..., Any]]:

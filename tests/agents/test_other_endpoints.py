@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -216,6 +217,25 @@ async def test_thoughts_that_only_the_total_counts_are_counted(counted: Json, wr
     async with ModelServer([*ANSWER, {"choices": [], "usage": counted}]).agent() as agent:
         done = await agent.run("Why?")
     assert done.usage == Usage(requests=1, prompt_tokens=5, completion_tokens=written)
+
+
+@pytest.mark.parametrize(
+    ("counted", "usage"),
+    [
+        (
+            {"prompt_tokens": "5", "completion_tokens": "7", "total_tokens": "12"},
+            Usage(prompt_tokens=5, completion_tokens=7),
+        ),
+        ({"prompt_tokens": 5.0, "completion_tokens": None}, Usage(prompt_tokens=5)),
+        ({"prompt_tokens": 5, "completion_tokens": {"text": 7}, "total_tokens": -1}, Usage(prompt_tokens=5)),
+        ({"prompt_tokens": None, "completion_tokens": "many"}, Usage(uncounted=1)),
+        ({"input_tokens": 5}, Usage(uncounted=1)),
+    ],
+)
+async def test_counts_may_be_strings_and_what_is_no_count_is_left_out(counted: Json, usage: Usage) -> None:
+    async with ModelServer([*ANSWER, {"choices": [], "usage": counted}]).agent(max_tokens=100) as agent:
+        done = await agent.run("Why?")
+    assert (done.text, done.usage) == ("Because.", replace(usage, requests=1))
 
 
 @pytest.mark.parametrize(
