@@ -71,7 +71,7 @@ class Reply:
             return ""
         if reason := choice.get("finish_reason"):
             self.finish_reason = _MEANT.get(reason, reason)
-        delta = choice.get("delta") or {}
+        delta = choice.get("delta", choice.get("message")) or {}  # the latter where it does not stream
         self.pieces += any(value for name, value in delta.items() if name != "role")
         for piece in delta.get("tool_calls") or ():
             self.calls.add(piece)
@@ -178,6 +178,12 @@ async def _texts(
         stream = await open_chunks(client, request, _patience(reply, stall_timeout))
         reply.opened, reply.kind = True, _kind_of(stream)
         async with stream:
+            if reply.kind == "application/json":  # of an endpoint that does not stream, or does not say so
+                async with asyncio.timeout(_patience(reply, stall_timeout)):
+                    body = await stream.response.aread()
+                if body.lstrip().startswith(b"{"):
+                    yield _added(reply, json.loads(body))
+                    return
             while True:
                 async with asyncio.timeout(_patience(reply, stall_timeout)):
                     try:

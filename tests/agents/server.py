@@ -62,6 +62,7 @@ class Status:
     code: int
     headers: dict[str, str] = field(default_factory=dict)
     message: str = "no"
+    body: Json | None = None
 
 
 def text(content: str) -> Json:
@@ -100,6 +101,7 @@ class ModelServer:
     def __init__(self, *script: Answer | Script) -> None:
         self._script = script
         self.requests: list[Json] = []
+        self.content_type = "text/event-stream"
         self.open = 0
         """Requests that are answered now."""
         self._changed = asyncio.Event()
@@ -130,18 +132,18 @@ class ModelServer:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.open += 1
         try:
-            body = await request.json()
-            self.requests.append(body)
-            answer = self._next(body)
+            asked = await request.json()
+            self.requests.append(asked)
+            answer = self._next(asked)
             if isinstance(answer, Status):
-                error = {"error": {"message": answer.message}}
-                return web.json_response(error, status=answer.code, headers=answer.headers)
+                body = answer.body or {"error": {"message": answer.message}}
+                return web.json_response(body, status=answer.code, headers=answer.headers)
             return await self._stream(request, answer)
         finally:
             self.open -= 1
 
     async def _stream(self, request: web.Request, pieces: Iterable[Piece]) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": self.content_type})
         await response.prepare(request)
         for piece in pieces:
             if isinstance(piece, Wait):

@@ -9,7 +9,7 @@ import pytest
 
 from hybridrt import tool
 from hybridrt.agents import Done, Event, ModelError, Text, ToolCall, Usage
-from tests.agents.server import Json, ModelServer, call, end, text
+from tests.agents.server import Json, ModelServer, Status, call, end, text
 
 ANSWER = [text("Because."), end()]
 SEARCH = [call("search", '{"query": "x"}'), end("tool_calls")]
@@ -261,3 +261,40 @@ async def test_a_conversation_does_not_end_with_a_message_that_says_nothing() ->
     async with server.agent() as agent:
         done = await agent.run("Why?")
     assert (done.reason, done.messages) == ("length", ({"role": "user", "content": "Why?"},))
+
+
+def whole(reason: str, **message: Any) -> Status:
+    """Return a reply that is no stream."""
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": reason}
+    usage = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+    return Status(200, body={"object": "chat.completion", "choices": [choice], "usage": usage})
+
+
+async def test_replies_that_are_no_streams_are_taken_as_they_are() -> None:
+    function = {"name": "search", "arguments": '{"query": "x"}'}
+    calls = [{"id": id, "type": "function", "function": function} for id in "ab"]
+    server = ModelServer(
+        whole("tool_calls", content=None, tool_calls=calls), whole("stop", content="Because.")
+    )
+    events = await events_of(server)
+    assert [event.id for event in events if isinstance(event, ToolCall)] == ["a", "b"]
+    assert told(server) == ["found x", "found x"]
+    assert Text("Because.") in events
+    assert isinstance(events[-1], Done)
+    assert events[-1].usage == Usage(requests=2, prompt_tokens=10, completion_tokens=14)
+    assert len(server.requests) == 2
+
+
+async def test_a_stream_is_read_as_one_also_where_its_type_says_json() -> None:
+    server = ModelServer(ANSWER)
+    server.content_type = "application/json"
+    async with server.agent() as agent:
+        assert (await agent.run("Why?")).text == "Because."
+
+
+async def test_what_a_stream_repeats_of_the_whole_message_is_not_said_twice() -> None:
+    """Perplexity sends the message so far beside each piece."""
+    last = end()
+    last["choices"][0]["message"] = {"role": "assistant", "content": "Because."}
+    async with ModelServer([text("Because."), last]).agent() as agent:
+        assert (await agent.run("Why?")).text == "Because."
