@@ -19,7 +19,7 @@ from hybridrt.pool.state import DONE, Call
 from hybridrt.pool.uninterrupted import uninterrupted
 from hybridrt.pool.withdraw import abandon, withdraw
 
-__all__ = ["LoopCall"]
+__all__ = ["LoopCall", "not_started"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -116,25 +116,16 @@ class LoopCall(Call, asyncio.Future[Any]):
         name = self.profile.name
         for _ in range(2):  # between the two it may come back to the queue, once
             if withdraw(self, OffloadTimeoutError.__name__):
-                self._fail(
-                    f"{name} did not start within its {limit} of {timeout} s and was removed", started=False
-                )
+                self._end_early(not_started(name, limit, timeout))
                 break
             if abandon(self, OffloadTimeoutError.__name__):
-                self._fail(
-                    f"{name} still ran after its {limit} of {timeout} s; {self.when_abandoned}", started=True
-                )
+                text = f"{name} still ran after its {limit} of {timeout} s; {self.when_abandoned}"
+                self._end_early(OffloadTimeoutError(text, started=True))
                 break
 
     def expire_in_queue(self, queue_timeout: float) -> None:
         """The time to start is up; a call that runs is left alone."""
-        self.fail_in_queue(
-            OffloadTimeoutError(
-                f"{self.profile.name} did not start within its queue_timeout of {queue_timeout} s "
-                "and was removed",
-                started=False,
-            )
-        )
+        self.fail_in_queue(not_started(self.profile.name, "queue_timeout", queue_timeout))
 
     @uninterrupted
     def fail_in_queue(self, error: BaseException) -> None:
@@ -148,9 +139,6 @@ class LoopCall(Call, asyncio.Future[Any]):
         abandon(self, type(error).__name__)
         if not self.done():
             self._end_early(error)
-
-    def _fail(self, message: str, *, started: bool) -> None:
-        self._end_early(OffloadTimeoutError(message, started=started))
 
     def _end_early(self, error: BaseException) -> None:
         """Fail before the call has ended; a task that was cancelled meanwhile hears of that instead."""
@@ -210,6 +198,12 @@ class LoopCall(Call, asyncio.Future[Any]):
             logger.warning("%s raised after its caller was gone", self.profile.name, exc_info=error)
         if ran and inspect.iscoroutine(value := getattr(self, "value", None)):
             value.close()  # who would have awaited it is gone
+
+
+def not_started(name: str, limit: str, seconds: float) -> OffloadTimeoutError:
+    """Return the error of a call that was removed because its time to start was up."""
+    text = f"{name} did not start within its {limit} of {seconds} s and was removed"
+    return OffloadTimeoutError(text, started=False)
 
 
 def _presentable(error: BaseException) -> BaseException:

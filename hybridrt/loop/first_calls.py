@@ -21,7 +21,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 
-from hybridrt.errors import OffloadTimeoutError
+from hybridrt.loop.call import not_started
 from hybridrt.pool.lock import without_convoy
 from hybridrt.values import Kind
 
@@ -93,20 +93,11 @@ class Held:
     def expire(self, seconds: float, limit: str = "timeout") -> None:
         """The time is up, as `limit` says: fail, unless the call goes on just now."""
         if not self.future.done():
-            self.future.set_exception(
-                OffloadTimeoutError(
-                    f"{self.profile.name} did not start within its {limit} of {seconds} s and was removed",
-                    started=False,
-                )
-            )
+            self.future.set_exception(not_started(self.profile.name, limit, seconds))
 
 
 class HeldCalls:
-    """The held calls of one loop, and the timer that looks after them; used on the loop's thread.
-
-    Args:
-        loop: The loop.
-    """
+    """The held calls of one loop, and the timer that looks after them; used on the loop's thread."""
 
     __slots__ = ("_held", "_timer", "loop")
 
