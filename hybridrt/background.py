@@ -57,42 +57,32 @@ class BackgroundTasks:
 
     # ------------------------------------------------------------------ beginning
 
-    def spawn(self, coro: Coroutine[Any, Any, R], name: str | None) -> asyncio.Task[R]:
-        """Start a task now.
+    def spawn(
+        self, coro: Coroutine[Any, Any, R], name: str | None, check_open: Callable[[], None]
+    ) -> asyncio.Task[R]:
+        """Start a task now, unless `check_open` raises; a coroutine that is refused is closed.
 
         Raises:
-            QueueFullError: There is no place and none can be made; the coroutine is closed.
+            QueueFullError: There is no place and none can be made.
         """
-        check_coroutine(coro)
-        if len(self._running) + self._reserved >= self._most or self._waiting:
+        _check(coro, check_open)
+        if self._is_full():
             self._make_place(coro)
         return self._start(coro, name)
 
     async def spawn_when_free(
         self, coro: Coroutine[Any, Any, R], name: str | None, check_open: Callable[[], None]
     ) -> asyncio.Task[R]:
-        """Start a task, if the policy is "block" once there is a place for it.
-
-        Args:
-            coro: What to run.
-            name: Of the task.
-            check_open: Raises if no more tasks are taken; asked again after the wait.
-        """
-        check_coroutine(coro)
-        full = len(self._running) + self._reserved >= self._most or self._waiting
-        if self._policy != "block" or not full:
-            return self.spawn(coro, name)
+        """Start a task, if the policy is "block" once there is a place for it; see `spawn`."""
+        if self._policy != "block" or not self._is_full():
+            return self.spawn(coro, name, check_open)
+        _check(coro, check_open)
         try:
             await self._wait_for_place()
+            self._reserved -= 1
+            check_open()  # if not, the close has refused all others that wait
         except BaseException:
             coro.close()
-            raise
-        self._reserved -= 1
-        try:
-            check_open()
-        except BaseException:
-            coro.close()
-            self._pass_place_on()
             raise
         return self._start(coro, name)
 
@@ -114,6 +104,10 @@ class BackgroundTasks:
         else:
             task.add_done_callback(self._ended)
         return task
+
+    def _is_full(self) -> bool:
+        """Return True if one more would have to wait; those that wait go first."""
+        return len(self._running) + self._reserved >= self._most or bool(self._waiting)
 
     def _make_place(self, coro: Coroutine[Any, Any, Any]) -> None:
         """Drop the oldest task, or refuse this one.
@@ -211,13 +205,17 @@ class BackgroundTasks:
 
     # ------------------------------------------------------------------ closing
 
-    def others(self) -> set[asyncio.Task[Any]]:
-        """Return the tasks that closing waits for, which the one that closes is not."""
+    async def wait(self, timeout: float) -> None:
+        """Wait until the tasks have ended; the one that closes is not waited for."""
+        if rest := self._others():
+            await asyncio.wait(rest, timeout=timeout)
+
+    def _others(self) -> set[asyncio.Task[Any]]:
         return {*self._running, *self._leaving} - {asyncio.current_task()}
 
     def cancel_others(self) -> None:
         """Cancel what has not ended by the deadline, and name it."""
-        left = self.others()
+        left = self._others()
         if left:
             logger.warning("%s", _name(left, "did not end by the deadline", "cancelled"))
         for task in left:
@@ -225,7 +223,7 @@ class BackgroundTasks:
 
     def name_left(self) -> None:
         """Name what has not heeded its cancelling."""
-        if left := self.others():
+        if left := self._others():
             logger.warning("%s", _name(left, "did not end when cancelled", "left behind"))
 
     # ------------------------------------------------------------------ what is told
@@ -249,10 +247,15 @@ class BackgroundTasks:
         )
 
 
-def check_coroutine(coro: object) -> None:
-    """Raise a `TypeError` if that is no coroutine."""
+def _check(coro: object, check_open: Callable[[], None]) -> None:
+    """Refuse what is no coroutine, and close one that comes when no more are taken."""
     if not isinstance(coro, Coroutine):
         raise TypeError(f"background needs a coroutine, as in background(send(mail)), got {coro!r}")
+    try:
+        check_open()
+    except BaseException:
+        coro.close()
+        raise
 
 
 def _name(tasks: Iterable[asyncio.Task[Any]], what: str, fate: str) -> str:

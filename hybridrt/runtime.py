@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, overload
 
 from hybridrt.arguments import check_choice, check_count, check_flag, check_seconds
-from hybridrt.background import BackgroundPolicy, BackgroundTasks, check_coroutine
+from hybridrt.background import BackgroundPolicy, BackgroundTasks
 from hybridrt.control.window import Policy
 from hybridrt.drain import Draining, keep
 from hybridrt.errors import RuntimeClosedError
@@ -276,12 +276,12 @@ class Runtime:
 
     async def _end_all(self) -> None:
         assert self._draining is not None
-        await self._end_background()
+        await self._background.wait(self._time_left())
+        self._background.cancel_others()
         await self._draining.wait(self._time_left())
         await self._draining.give_up_all()
-        if rest := self._background.others():
-            await asyncio.wait(rest, timeout=CLEAN_UP)
-            self._background.name_left()
+        await self._background.wait(CLEAN_UP)
+        self._background.name_left()
 
     def _time_left(self) -> float:
         """Return the seconds until the deadline, which the first question sets."""
@@ -289,11 +289,6 @@ class Runtime:
         if self._deadline is None:
             self._deadline = now + self.shutdown_timeout
         return max(0.0, self._deadline - now)
-
-    async def _end_background(self) -> None:
-        if rest := self._background.others():
-            await asyncio.wait(rest, timeout=self._time_left())
-        self._background.cancel_others()
 
     @uninterrupted
     def _uninstall(self) -> None:
@@ -410,11 +405,7 @@ class Runtime:
                 or as many dropped tasks have not ended yet; the coroutine is closed.
             RuntimeClosedError: The runtime is not open; the coroutine is closed.
         """
-        if self._state != "open":
-            check_coroutine(coro)
-            coro.close()
-            raise self._not_open()
-        return self._background.spawn(coro, name)
+        return self._background.spawn(coro, name, self._check_open)
 
     async def spawn_background(
         self, coro: Coroutine[Any, Any, R], *, name: str | None = None
@@ -432,8 +423,6 @@ class Runtime:
             QueueFullError: As in `background`, unless the policy is "block".
             RuntimeClosedError: The runtime is not open, or closed meanwhile; the coroutine is closed.
         """
-        if self._state != "open":
-            return self.background(coro, name=name)
         return await self._background.spawn_when_free(coro, name, self._check_open)
 
     def statistics(self) -> Statistics:
