@@ -51,10 +51,8 @@ class DeadlineScope:
         self._ends_at = time.monotonic() + seconds
         self._bounded: set[Bounded] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._blocks: dict[asyncio.Timeout, asyncio.Task[object] | None] = {}
-        """The blocks that it cancels, one for each task, with their tasks."""
-        self._tasks: set[asyncio.Task[object] | None] = set()
-        """Those tasks: there may be thousands."""
+        self._blocks: dict[asyncio.Task[object] | None, asyncio.Timeout] = {}
+        """The blocks that it cancels, by their tasks."""
         self._expired = seconds == 0
 
     def remaining(self) -> float:
@@ -90,21 +88,19 @@ class DeadlineScope:
                 f"{name} was called after the deadline of {self.seconds} s, and never runs", started=False
             )
 
-    def _enter(self, block: asyncio.Timeout) -> None:
+    def _enter(self, task: asyncio.Task[object] | None, block: asyncio.Timeout) -> None:
         """Cancel a block of this loop at the deadline, unless its task is within a block already."""
-        task = asyncio.current_task()
-        if task in self._tasks:
+        if task in self._blocks:
             return
-        self._tasks.add(task)
-        self._blocks[block] = task
+        self._blocks[task] = block
         if self._timer is not None and self._expired:
             block.reschedule(self._loop.time())
         self._arm()
 
-    def _leave(self, block: asyncio.Timeout) -> None:
+    def _leave(self, task: asyncio.Task[object] | None, block: asyncio.Timeout) -> None:
         """A block is left; calls of tasks that it has started stay bounded."""
-        if block in self._blocks:
-            self._tasks.discard(self._blocks.pop(block))
+        if self._blocks.get(task) is block:
+            del self._blocks[task]
         self._rest()
 
     def _stand_for(self, outer: object) -> None:
@@ -138,7 +134,7 @@ class DeadlineScope:
         In this order a task of the block hears of its cancelling, whatever it awaits.
         """
         self._expired = True
-        for block in self._blocks:
+        for block in self._blocks.values():
             if not block.expired():
                 block.reschedule(self._loop.time())
         self._loop.call_soon(self._end_bounded)
@@ -190,17 +186,18 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
         3
     """
 
-    __slots__ = ("_scope", "_seconds", "_timeout", "_token")
+    __slots__ = ("_entered", "_seconds")
 
     def __init__(self, seconds: float | None) -> None:
         check_seconds("a deadline", seconds, optional=True)
         self._seconds = float("inf") if seconds is None else float(seconds)
-        self._scope: DeadlineScope | None = None
-        self._timeout: asyncio.Timeout | None = None
-        self._token: Token[DeadlineScope | None] | None = None
+        self._entered: (
+            tuple[DeadlineScope, asyncio.Task[object] | None, asyncio.Timeout, Token[DeadlineScope | None]]
+            | None
+        ) = None
 
     async def __aenter__(self) -> DeadlineScope:
-        if self._timeout is not None:
+        if self._entered is not None:
             raise RuntimeError("a deadline serves one block, and this one has been used; make a new one")
         scopes.ever_used = True
         outer, loop = current_scope.get(), asyncio.get_running_loop()
@@ -210,21 +207,19 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
             if outer._loop is not loop and outer._ends_at != float("inf"):
                 timeout = asyncio.timeout(outer.remaining())
         await timeout.__aenter__()
-        self._scope, self._timeout = scope, timeout
+        task = asyncio.current_task()
         if scope._loop is loop:
-            scope._enter(timeout)
-        self._token = current_scope.set(scope)
+            scope._enter(task, timeout)
+        self._entered = scope, task, timeout, current_scope.set(scope)
         return scope
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        scope, timeout, token = self._scope, self._timeout, self._token
-        assert scope is not None
-        assert timeout is not None
-        assert token is not None
+        assert self._entered is not None
+        scope, task, timeout, token = self._entered
         if scope._loop is asyncio.get_running_loop():
-            scope._leave(timeout)
+            scope._leave(task, timeout)
         try:
             current_scope.reset(token)
         except ValueError:  # a generator that was left early is closed in another context
@@ -233,13 +228,13 @@ class deadline:  # it is called like a function, as `asyncio.timeout`
         try:
             await timeout.__aexit__(kind, error, trace)
         except TimeoutError as late:
-            raise self._over() from late.__cause__
+            raise _over(scope) from late.__cause__
         if timeout.expired() and error is not None and _is_late(error):
-            raise self._over() from error
+            raise _over(scope) from error
 
-    def _over(self) -> TimeoutError:
-        assert self._scope is not None
-        return TimeoutError(f"the deadline of {self._scope.seconds} s is over")
+
+def _over(scope: DeadlineScope) -> TimeoutError:
+    return TimeoutError(f"the deadline of {scope.seconds} s is over")
 
 
 def _is_late(error: BaseException) -> bool:
