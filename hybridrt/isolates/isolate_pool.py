@@ -147,12 +147,11 @@ class IsolatePool:
         """
         while True:
             with self._lock:
-                at = self._last_idle_locked(setup)
-                if at is None:
+                taken = self._take_idle_locked(setup)
+                if taken is None:
                     others = [self._idle.pop(0)[1]] if self._is_full_locked() else []
                     break
-                leaves_at, isolate = self._idle.pop(at)
-                self._lent[isolate] = self._generation
+            leaves_at, isolate = taken
             if self._is_fresh(leaves_at) or isolate.is_alive():
                 return isolate
             self.discard(isolate)
@@ -169,27 +168,25 @@ class IsolatePool:
             NotPortableError: None can ever be.
         """
         with self._lock:
-            for at, (leaves_at, isolate) in enumerate(self._idle):
-                if leaves_at and isolate.setup is setup and module not in isolate.modules:
-                    del self._idle[at]
-                    self._lent[isolate] = self._generation
-                    break
-            else:
-                if self._limiter is None or len(self._idle) + len(self._lent) >= self._limiter.limit:
-                    return None
-                isolate = None
-        if isolate is not None and isolate.is_alive():
-            return isolate
-        if isolate is not None:
+            taken = self._take_idle_locked(setup, module)
+            many = len(self._idle) + len(self._lent)
+            if taken is None and (self._limiter is None or many >= self._limiter.limit):
+                return None
+        if taken is not None:
+            isolate = taken[1]
+            if isolate.is_alive():
+                return isolate
             self.discard(isolate)
         return self._start(setup)
 
-    def _last_idle_locked(self, setup: object) -> int | None:
-        """Return where the isolate of this setup is that was used last."""
+    def _take_idle_locked(self, setup: object, module: str | None = None) -> tuple[float, Isolate] | None:
+        """Lend the isolate of this setup that was used last, and has not run the module yet."""
         for at in range(len(self._idle) - 1, -1, -1):
             leaves_at, isolate = self._idle[at]
-            if leaves_at and isolate.setup is setup:
-                return at
+            if leaves_at and isolate.setup is setup and module not in isolate.modules:
+                del self._idle[at]
+                self._lent[isolate] = self._generation
+                return leaves_at, isolate
         return None
 
     def _is_full_locked(self) -> bool:
