@@ -82,12 +82,8 @@ def _find(variable: Any) -> tuple[str, str]:
 
 def crossing_context(variables: Variables) -> Context | None:
     """Return the caller's context if anything of it is to cross."""
-    if variables:
-        return copy_context()
-    for propagator in _propagators:
-        if propagator.is_active():
-            return copy_context()
-    return None
+    crosses = variables or any(propagator.is_active() for propagator in _propagators)
+    return copy_context() if crosses else None
 
 
 def carry(variables: Variables) -> Carried:
@@ -99,10 +95,8 @@ def carry(variables: Variables) -> Carried:
     ]
     carried: Carried = [(__name__, "set_variables", values)] if values else []
     for propagator in _propagators:
-        if propagator.is_active():
-            injected = propagator.inject()
-            if injected is not None:
-                carried.append((propagator.module, propagator.attach, injected))
+        if propagator.is_active() and (injected := propagator.inject()) is not None:
+            carried.append((propagator.module, propagator.attach, injected))
     return carried
 
 

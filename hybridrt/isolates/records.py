@@ -76,19 +76,8 @@ class RecordSender(logging.Handler):
             if self._lost:
                 lost, self._lost = self._lost, 0
                 text = f"{lost} records of an isolate were dropped: more than {_WAITING_MAX} waited"
-                self._wire.send(
-                    pack(
-                        [
-                            {
-                                "name": "hybridrt",
-                                "levelno": logging.WARNING,
-                                "levelname": "WARNING",
-                                "msg": text,
-                            }
-                        ]
-                    ),
-                    RECORDS,
-                )
+                fields = {"name": "hybridrt", "levelno": logging.WARNING, "levelname": "WARNING", "msg": text}
+                self._wire.send(pack([fields]), RECORDS)
         except WireClosedError:  # the parent is gone, or has given the call up
             self.waiting.clear()
         finally:
