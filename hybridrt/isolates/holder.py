@@ -35,8 +35,6 @@ class Holder(RemoteInvocation):
         context: The caller's, if anything of it is to cross.
     """
 
-    __slots__ = ("_args", "_begun", "_held", "_kwargs", "_number")
-
     def __init__(
         self,
         reference: Reference,
@@ -91,11 +89,9 @@ class Holder(RemoteInvocation):
             isolate = super()._lease()
             self._held = self.isolate_pool, isolate
             return isolate
-        self._raise_if_stopped()
         isolate = self._held[1]
         with self._lock:
-            if self.stopped:
-                raise self._cancelled()
+            self._raise_if_stopped()
             self.isolate = isolate
         return isolate
 

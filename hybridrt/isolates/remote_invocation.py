@@ -70,21 +70,6 @@ class RemoteInvocation:
         unready: It was stopped while its isolate was made ready for it.
     """
 
-    __slots__ = (
-        "_context",
-        "_lock",
-        "_on_round_trip",
-        "_reference",
-        "_setup",
-        "_variables",
-        "cpu_ns",
-        "isolate",
-        "isolate_pool",
-        "stopped",
-        "took_ns",
-        "unready",
-    )  # fmt: skip
-
     def __init__(
         self,
         reference: Reference,
@@ -171,7 +156,7 @@ class RemoteInvocation:
             try:
                 pack(value)
             except Exception as problem:
-                which = f"argument {name}" if isinstance(name, int) else f"argument {name!r}"
+                which = f"argument {name!r}"
                 return (
                     f"{which} of {self._reference} is a {type(value).__qualname__} and cannot be carried to "
                     f"another interpreter: {problem}; pass what can be pickled, or use where='thread'"
@@ -305,8 +290,6 @@ class RemoteInvocation:
 
 class WarmingInvocation(RemoteInvocation):
     """Makes one isolate ready for a function's calls: starts it, and imports the function's module there."""
-
-    __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Do so, unless all are ready; what the import raises is left to the first call."""
