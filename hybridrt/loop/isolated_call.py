@@ -79,11 +79,8 @@ class IsolatedCall(LoopCall):
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         super().__init__(loop=loop)
-        self.isolate_route, self.remote_invocation, self.limiters = (
-            isolate_route,
-            remote_invocation,
-            isolate_route.limiters,
-        )
+        self.isolate_route, self.remote_invocation = isolate_route, remote_invocation
+        self.limiters = isolate_route.limiters
         self.error = None
         self.limiters_passed = self.permit = self.wall_ns = self.cpu_ns = 0
         self.cancel_requested = self.in_waiting_lane = self.spills = False
@@ -144,18 +141,6 @@ class IsolateRoute:
         NotPortableError: Another interpreter could not find the function.
     """
 
-    __slots__ = (
-        "fn",
-        "isolate_pool",
-        "isolation",
-        "limiters",
-        "named",
-        "profile",
-        "reference",
-        "warming",
-        "when_abandoned",
-    )  # fmt: skip
-
     def __init__(self, loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation) -> None:
         pool = loop_binding.pool
         self.fn, self.isolation = fn, isolation
@@ -168,7 +153,6 @@ class IsolateRoute:
             "its process is ended" if isolate_pool is processes else "its interpreter is left to it"
         )
         self.profile = _profile(pool, fn, isolate_pool)
-        self.warming = pool.profiles.under(_WARMING, lambda: IsolateProfile(_WARMING, _WARMING))
         used_by(pool)
 
     def holds(self) -> bool:
@@ -210,34 +194,23 @@ def isolated_call(
         IsolateStartError: The call `spills`, and others wait in vain for an isolate.
     """
     if inside() or loop_binding.at_once:
-        return _ready(
-            loop_binding.call_type(loop=loop_binding.loop),
-            loop_binding,
-            fn,
-            args,
-            kwargs,
-            loop_binding.pool.profiles.of(fn),
-        )
+        call = loop_binding.call_type(loop=loop_binding.loop)
+        return _ready(call, loop_binding, fn, args, kwargs, loop_binding.pool.profiles.of(fn))
     isolate_route = isolate_route_of(loop_binding, fn, isolation)
-    if (
-        spills
-        and isolate_route.isolate_pool.limiter.stands_still
-        and isolate_route.profile.usual_ns < LENGTHY_NS
-    ):
+    limiter, profile = isolate_route.isolate_pool.limiter, isolate_route.profile
+    if spills and limiter.stands_still and profile.usual_ns < LENGTHY_NS:
         raise no_isolate_free()
-    variables = loop_binding.variables
-    context = crossing_context(variables)
     remote_invocation = RemoteInvocation(
         isolate_route.reference,
         isolate_route.isolate_pool,
         on_round_trip,
         loop_binding.setup,
-        variables,
-        context,
+        loop_binding.variables,
+        crossing_context(loop_binding.variables),
     )
     call = IsolatedCall(isolate_route, remote_invocation, loop_binding.loop)
     call.spills = spills
-    return _ready(call, loop_binding, remote_invocation, args, kwargs, isolate_route.profile)
+    return _ready(call, loop_binding, remote_invocation, args, kwargs, profile)
 
 
 def isolate_route_of(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: Isolation) -> IsolateRoute:
@@ -258,24 +231,11 @@ def generator_step(
     remote_invocation: RemoteInvocation,
     run: Callable[[], None],
 ) -> LoopCall:
-    """Make, and do not push, a call that advances or closes a generator in its isolate.
-
-    Args:
-        loop_binding: Through which it goes out.
-        isolate_route: The way of the generator function.
-        remote_invocation: Keeps the isolate.
-        run: What the worker does with it.
-    """
+    """Make, and do not push, a call that advances or closes a generator in its isolate."""
     if isolate_route.profile.owner is not loop_binding.pool.profiles:  # its runtime has closed
         isolate_route = isolate_route_of(loop_binding, isolate_route.fn, isolate_route.isolation)
-    return _ready(
-        IsolatedCall(isolate_route, remote_invocation, loop_binding.loop),
-        loop_binding,
-        run,
-        (),
-        {},
-        isolate_route.profile,
-    )
+    call = IsolatedCall(isolate_route, remote_invocation, loop_binding.loop)
+    return _ready(call, loop_binding, run, (), {}, isolate_route.profile)
 
 
 def warm_up(loop_binding: LoopBinding, router: Router, isolation: Isolation = "auto") -> None:
@@ -315,13 +275,13 @@ def calls_at_once(loop_binding: LoopBinding, fn: Callable[..., Any], isolation: 
     return isolate_pool_for(refer(fn, pickles=False), isolation).limiter.limit
 
 
-def _warming_call(loop_binding: LoopBinding, isolate_route: IsolateRoute) -> IsolatedCall:
+def _warming_call(loop_binding: LoopBinding, isolate_route: IsolateRoute) -> LoopCall:
     remote_invocation = WarmingInvocation(
         isolate_route.reference, isolate_route.isolate_pool, None, loop_binding.setup
     )
     call = IsolatedCall(isolate_route, remote_invocation, loop_binding.loop)
-    _ready(call, loop_binding, remote_invocation, (), {}, isolate_route.warming)
-    return call
+    profile = loop_binding.pool.profiles.under(_WARMING, lambda: IsolateProfile(_WARMING, _WARMING))
+    return _ready(call, loop_binding, remote_invocation, (), {}, profile)
 
 
 def _warmed(loop_binding: LoopBinding, call: asyncio.Future[Any]) -> None:
