@@ -80,6 +80,11 @@ class Router:
         self.fn = fn
         self.forced = forced
         self.on_loop = on_loop
+        self._first_choice = (
+            Choice() if forced is None else Choice(where=forced, reason=PlacementReason.FORCED)
+        )
+        self._part = "placement" if on_loop else "placement_off_loop"
+        """Under which name it is kept: with other options other places are chosen."""
         self.not_portable: str | None = None
         self.first = FirstCalls()
         self.wants_isolates = self.warmed = False
@@ -120,14 +125,9 @@ class Router:
         kwargs: Mapping[str, Any],
         charge_ns: int = HANDLING_NS,
     ) -> Any:
-        """Run a call here if it may, or return an `NotInline`.
+        """Run a call here if it may, or return a `NotInline`.
 
-        Args:
-            loop_binding: Of the running loop.
-            args: Positional arguments.
-            kwargs: Keyword arguments.
-            charge_ns: What it takes of the turn beside itself; where it has waited for room in this turn,
-                less by that.
+        `charge_ns` is what it takes of the turn beside itself; less if it has waited for room in it.
         """
         turn, one = loop_binding.turn, len(args) == 1 and not kwargs
         if self._told is not loop_binding.placed:
@@ -190,7 +190,7 @@ class Router:
             with without_convoy(self._lock):
                 if len(self._size_classes) >= _SIZE_CLASSES_MAX and key not in self._size_classes:
                     key = self._key_beyond(key)
-                size_class = self._size_classes.setdefault(key, SizeClass(key, self._first_choice()))
+                size_class = self._size_classes.setdefault(key, SizeClass(key, self._first_choice))
         return size_class
 
     def _key_beyond(self, key: int) -> int:
@@ -209,11 +209,6 @@ class Router:
 
     def _all(self) -> tuple[SizeClass, ...]:
         return (self._forgotten, *self._size_classes.values())
-
-    def _first_choice(self) -> Choice:
-        if self.forced is None:
-            return Choice()
-        return Choice(where=self.forced, reason=PlacementReason.FORCED)
 
     def is_decided(self, size_class: SizeClass) -> bool:
         """Return True if it is known where calls of a size run, and they can run there now."""
@@ -350,14 +345,14 @@ class Router:
         known = [record for record in records if record is not None]
         if known:
             key, name, _ = identify(self.fn)
-            kept.add(name, key, _part(on_loop=self.on_loop), {"largest": largest, "sizes": known})
+            kept.add(name, key, self._part, {"largest": largest, "sizes": known})
 
     def restore(self, kept: Remembered) -> None:
         """Begin with what was known before."""
         if self.forced is not None or kept.is_empty:
             return
         key, name, _ = identify(self.fn)
-        record = kept.of(name, key).get(_part(on_loop=self.on_loop))
+        record = kept.of(name, key).get(self._part)
         if record is None:
             return
         try:
@@ -384,13 +379,13 @@ class Router:
                 for size_class in self._size_classes.values()
             ]
             inline_calls = sum(size_class.inline_calls for size_class in self._all())
-            inline_wall_ns = sum(size_class.inline_wall_ns for size_class in self._all())
+            inline_ns = self.inline_ns
             isolate_calls = sum(size_class.carried + size_class.carried_cold for size_class in self._all())
             overruns, longest_ns, left = self.overruns.count, self.overruns.longest_ns, self.overruns.left
         size_classes.sort(key=lambda row: -row[1])
         return PlacementStatistics(
             inline_calls=inline_calls,
-            inline_wall=inline_wall_ns / 1e9,
+            inline_wall=inline_ns / 1e9,
             overruns=overruns,
             longest_overrun=longest_ns / 1e9,
             paused=left,
@@ -410,11 +405,6 @@ def keep_all(kept: Remembered) -> None:
     for reference in list(_routers.data):  # type: ignore[attr-defined]  # typeshed does not know
         if (router := reference()) is not None:
             router.keep(kept)
-
-
-def _part(*, on_loop: bool) -> str:
-    """Return under which name it is kept: with other options other places are chosen."""
-    return "placement" if on_loop else "placement_off_loop"
 
 
 def _start_clean() -> None:
