@@ -50,27 +50,6 @@ class LoopBinding:
         call_type: What its calls are; those of another type than the usual one run where they are made.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "at_once",
-        "call_type",
-        "completions",
-        "copies_context",
-        "cpu_ns",
-        "executor",
-        "held",
-        "isolate_routes",
-        "loop",
-        "placed",
-        "pool",
-        "setup",
-        "turn",
-        "variables",
-        "wall_ns",
-        "warming",
-        "watched",
-    )  # fmt: skip
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -181,10 +160,7 @@ def set_binding(
 ) -> None:
     """Let the loop's calls go through `loop_binding`; None goes back to the private executor.
 
-    Args:
-        loop: The loop.
-        loop_binding: Its calls go through this one.
-        abandon_on_cancel: What cancelling does to a running call whose function does not say.
+    `abandon_on_cancel` is what cancelling does to a running call whose function does not say.
     """
     forget_closed(_bindings)
     completions = completions_of(loop)

@@ -62,25 +62,7 @@ V = TypeVar("V")
 
 
 class CompletionQueue:
-    """Where ended calls wait for one loop to settle them.
-
-    Args:
-        loop: The loop.
-    """
-
-    __slots__ = (
-        "_done",
-        "_gathers",
-        "_patience_ns",
-        "_scheduled",
-        "_settle",
-        "_settled_at",
-        "_timer",
-        "abandon_on_cancel",
-        "governed",
-        "loop",
-        "recognisable",
-    )  # fmt: skip
+    """Where ended calls wait for one loop to settle them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop

@@ -42,9 +42,6 @@ _next_turn = _NextTurn()
 class Turn:
     """One turn of a loop after the other.
 
-    Args:
-        loop: The loop.
-
     Attributes:
         spent_ns: What calls inline have taken, of this turn and at most a little of earlier ones, and the
             room of those that go on now.
@@ -53,18 +50,6 @@ class Turn:
         mark_until_ns: and until when that will do; 0: it will not.
         notice_ns: From which `spent_ns` on `notice` is to be called.
     """
-
-    __slots__ = (
-        "_booked_ns",
-        "_loop",
-        "_marked_blocks",
-        "_waiting",
-        "mark_until_ns",
-        "marked_cpu_ns",
-        "marked_ns",
-        "notice_ns",
-        "spent_ns",
-    )
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
