@@ -161,11 +161,8 @@ class Explanation:
         place = {"inline": "on the loop", "thread": "in a thread", "isolate": "in an isolate"}[self.where]
         lines = [f"{self.name} runs {place} ({self.reason}). {self.advice}"]
         if self.cpu is not None:
-            waits = (
-                f" and waits for {time_text(self.wait)}"
-                if self.wait is not None and self.wait >= 1e-6
-                else ""
-            )
+            wait = self.wait or 0.0
+            waits = f" and waits for {time_text(wait)}" if wait >= 1e-6 else ""
             native = f"; native threads compute for {time_text(self.native)} more" if self.native else ""
             lines.append(f"A call computes for {time_text(self.cpu)}{waits}{native}.")
         costs = [
