@@ -53,11 +53,6 @@ class Packed:
         """Bytes of the stream."""
         return sum(map(len, self.pieces))
 
-    @property
-    def size(self) -> int:
-        """Bytes in all."""
-        return self.pickle_size + sum(map(len, self.buffers))
-
 
 class _Pieces:
     """A file that keeps what is written to it."""

@@ -60,7 +60,6 @@ class Message:
         status: What it says; see `child`.
         wall_ns: Time the function took.
         cpu_ns: CPU time it took.
-        size: Bytes that arrived.
         value: The object.
         error: Why the object could not be put together; it then is None.
     """
@@ -68,7 +67,6 @@ class Message:
     status: int
     wall_ns: int
     cpu_ns: int
-    size: int
     value: Any = None
     error: BaseException | None = None
 
@@ -131,7 +129,7 @@ class Wire:
         self._check(number)
         sizes = struct.unpack(f"<{count}Q", self._exactly(8 * count)) if count else ()
         buffers = [self._buffer(size) for size in sizes]
-        message = Message(status, wall_ns, cpu_ns, stream + sum(sizes))
+        message = Message(status, wall_ns, cpu_ns)
         source = _Stream(self, stream) if stream > SMALL else self._exactly(stream)
         try:
             message.value = unpack(source, buffers)
@@ -158,7 +156,7 @@ class Wire:
         end = begin + stream
         if buffers or stream > SMALL or end > self._to:
             return None
-        message = Message(status, wall_ns, cpu_ns, stream)
+        message = Message(status, wall_ns, cpu_ns)
         try:
             message.value = pickle.loads(self._ahead[begin:end])
         except BaseException as error:

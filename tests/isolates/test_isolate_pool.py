@@ -51,7 +51,7 @@ class Recorded(WorkerProcess):
         return self.alive
 
     def run(self, packed: Packed, *, sent: bool = False) -> Message:
-        return Message(VALUE, 1, 1, 1, "done")
+        return Message(VALUE, 1, 1, "done")
 
     def kill(self) -> None:
         self.killed = True
