@@ -24,7 +24,7 @@ from hybridrt.options import first_place
 from hybridrt.pipeline.failures import FAILURES
 from hybridrt.streams.steps import Steps
 
-__all__ = ["Batch", "Chunk", "Course", "Made", "Piece", "Results", "Single", "Streamed"]
+__all__ = ["Batch", "Chunk", "Course", "Made", "Piece", "Single", "Streamed"]
 
 Put = Callable[[list[Any]], Awaitable[None]]
 AHEAD = 16
@@ -57,40 +57,45 @@ class Course(Protocol):
         ...
 
 
-class Piece(Protocol):
-    """Some items in work."""
+class Piece:
+    """Some items in work.
 
-    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
-        """Begin to work, for a later `emit`; return the task that does it, if there is one."""
-        ...
-
-    async def emit(self, put: Put) -> None:
-        """Hand the results on, as far as they are not yet."""
-        ...
-
-    async def run(self, put: Put) -> None:
-        """Work, and hand the results on."""
-        ...
-
-    async def drop(self) -> None:
-        """End what was started, where `emit` is not called any more."""
-        ...
-
-
-class Results:
-    """A piece whose results come together."""
+    Args:
+        course: The stage.
+        first: Number of the first item.
+        items: They.
+    """
 
     def __init__(self, course: Course, first: int, items: list[Any]) -> None:
         self.course, self.first, self.items = course, first, items
-        self.task: asyncio.Task[list[Any]] | None = None
 
     def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
-        """Begin to work, for a later `emit`."""
+        """Begin to work, for a later `emit`; return the task that does it, if there is one."""
+        raise NotImplementedError
+
+    async def emit(self, put: Put) -> None:
+        """Hand the results on, as far as they are not yet."""
+        raise NotImplementedError
+
+    async def run(self, put: Put) -> None:
+        """Work, and hand the results on, where `start` is not called."""
+        await self.emit(put)
+
+    async def drop(self) -> None:
+        """End what was started, where `emit` is not called any more."""
+        raise NotImplementedError
+
+
+class Results(Piece):
+    """A piece whose results come together."""
+
+    task: asyncio.Task[list[Any]] | None = None
+
+    def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
         self.task = group.create_task(self._work())
         return self.task
 
     async def emit(self, put: Put) -> None:
-        """Wait for the results and hand them on."""
         assert self.task is not None
         try:
             results = await self.task
@@ -99,7 +104,6 @@ class Results:
         await put(results)
 
     async def run(self, put: Put) -> None:
-        """Work, and hand the results on."""
         await put(await self.work())
 
     async def drop(self) -> None:
@@ -117,29 +121,13 @@ class Results:
         raise NotImplementedError
 
 
-class Single(Results):
-    """One item, awaited on the loop."""
-
-    async def work(self) -> list[Any]:
-        """Return the result, or nothing if it failed."""
-        begun = time.perf_counter_ns()
-        try:
-            return [await self.course.fn(self.items[0])]
-        except FAILURES as error:
-            self.course.fail(self.first, self.items[0], error)
-            return []
-        finally:
-            self.course.took(1, time.perf_counter_ns() - begun)
-
-
 class Batch(Results):
-    """The items of one batch."""
+    """The items of one batch; where it fails, all of them do."""
 
     async def work(self) -> list[Any]:
-        """Return the results; where the batch fails, all its items do."""
         begun = time.perf_counter_ns()
         try:
-            return await self.course.fn.run_batch(self.course.loop_binding, self.items)  # type: ignore[no-any-return]
+            return await self.call()
         except FAILURES as error:
             for at, item in enumerate(self.items):
                 self.course.fail(self.first + at, item, error)
@@ -147,12 +135,22 @@ class Batch(Results):
         finally:
             self.course.took(len(self.items), time.perf_counter_ns() - begun)
 
+    async def call(self) -> list[Any]:
+        """Return the results."""
+        return await self.course.fn.run_batch(self.course.loop_binding, self.items)  # type: ignore[no-any-return]
+
+
+class Single(Batch):
+    """One item, awaited on the loop."""
+
+    async def call(self) -> list[Any]:
+        return [await self.course.fn(self.items[0])]
+
 
 class Chunk(Results):
     """Short items, run one after the other in one call off the loop."""
 
     async def work(self) -> list[Any]:
-        """Return the results of the items that did not fail."""
         done = _Done(self.course, self.items)
         try:
             return await self._run(done)
@@ -228,11 +226,11 @@ class _Done:
                 result.close()
 
 
-class Streamed:
+class Streamed(Piece):
     """Items of a generator function, run one after the other, their results in steps."""
 
     def __init__(self, course: Course, first: int, items: list[Any]) -> None:
-        self._course, self._first, self._items = course, first, items
+        super().__init__(course, first, items)
         self._at = 0
         """Which item is under way."""
         self._failures: dict[int, BaseException] = {}
@@ -243,14 +241,10 @@ class Streamed:
         self._open().refill()
         return None
 
-    async def run(self, put: Put) -> None:
-        """Work, and hand the results on."""
-        await self.emit(put)
-
     async def emit(self, put: Put) -> None:
         """Hand on what the generators yield, as it comes."""
         steps = self._steps or self._open()
-        items, course = steps.producer.items, self._course
+        items, course = steps.producer.items, self.course
         try:
             try:
                 while await self._has_more(steps):
@@ -259,9 +253,9 @@ class Streamed:
                     await put(part)
             finally:
                 await steps.aclose()
-                course.took(len(self._items), steps.producer.ran_ns)
+                course.took(len(self.items), steps.producer.ran_ns)
             for at in tuple(self._failures):
-                course.fail(self._first + at, self._items[at], self._failures[at])
+                course.fail(self.first + at, self.items[at], self._failures[at])
         finally:
             self._forget()
 
@@ -270,11 +264,10 @@ class Streamed:
         try:
             return await steps.more()
         except FAILURES as error:
-            self._failures |= dict.fromkeys(range(self._at, len(self._items)), error)
+            self._failures |= dict.fromkeys(range(self._at, len(self.items)), error)
             return False
 
     async def drop(self) -> None:
-        """Close the generator that was started."""
         if self._steps is not None:
             try:
                 await self._steps.aclose()
@@ -283,22 +276,22 @@ class Streamed:
 
     def _forget(self) -> None:
         """Let go of the items: errors that are kept refer to this object, and so do the steps."""
-        self._items.clear()
+        self.items.clear()
         self._failures.clear()
 
     def _open(self) -> Steps:
-        self._steps = self._course.fn.open_over(self._course.loop_binding, self._all)
+        self._steps = self.course.fn.open_over(self.course.loop_binding, self._all)
         return self._steps
 
     def _all(self) -> Iterator[Any]:
         """Yield what all items give; in a worker."""
-        course, fn = self._course, self._course.fn.sync
-        for at in range(len(self._items)):
+        course, fn = self.course, self.course.fn.sync
+        for at in range(len(self.items)):
             if self._is_over():
                 return
             self._at = at
             try:
-                yield from as_iterator(fn(self._items[at]))
+                yield from as_iterator(fn(self.items[at]))
             except FAILURES as error:
                 if course.stopped:
                     raise  # `emit` may not come to the failures any more
@@ -308,15 +301,13 @@ class Streamed:
 
     def _is_over(self) -> bool:
         """Return True if no item is to begin any more; in a worker."""
-        return self._course.stopped or (self._steps is not None and self._steps.producer.closing)
+        return self.course.stopped or (self._steps is not None and self._steps.producer.closing)
 
 
-class Made:
+class Made(Piece):
     """One item of an asynchronous generator function, or of one that may run outside of threads."""
 
-    def __init__(self, course: Course, first: int, items: list[Any]) -> None:
-        self._course, self._first, self._item = course, first, items[0]
-        self._receive: MemoryObjectReceiveStream[Any] | None = None
+    _receive: MemoryObjectReceiveStream[Any] | None = None
 
     def start(self, group: asyncio.TaskGroup) -> asyncio.Task[Any] | None:
         """Begin to work, a little ahead of `emit`."""
@@ -326,16 +317,13 @@ class Made:
         return None
 
     async def drop(self) -> None:
-        """Close what will not be read."""
         if self._receive is not None:
             self._receive.close()
 
     async def run(self, put: Put) -> None:
-        """Work, and hand the results on."""
         await self._generate(lambda result: put([result]))
 
     async def emit(self, put: Put) -> None:
-        """Hand on what comes."""
         assert self._receive is not None
         with self._receive as receive:
             async for result in receive:
@@ -348,12 +336,12 @@ class Made:
     async def _generate(self, send: Callable[[Any], Awaitable[None]]) -> None:
         begun, elsewhere_ns = time.perf_counter_ns(), 0
         try:
-            async with aclosing(self._course.fn(self._item)) as results:
+            async with aclosing(self.course.fn(self.items[0])) as results:
                 async for result in results:
                     sent = time.perf_counter_ns()
                     await send(result)
                     elsewhere_ns += time.perf_counter_ns() - sent
         except FAILURES as error:
-            self._course.fail(self._first, self._item, error)
+            self.course.fail(self.first, self.items[0], error)
         finally:
-            self._course.took(1, time.perf_counter_ns() - begun - elsewhere_ns)
+            self.course.took(1, time.perf_counter_ns() - begun - elsewhere_ns)
