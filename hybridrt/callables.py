@@ -18,6 +18,7 @@ __all__ = [
     "as_iterator",
     "binds",
     "check_function",
+    "gives",
     "is_below_classmethod",
     "is_generator_function",
     "mark_as_async_generator_function",
@@ -75,7 +76,7 @@ def _is_plain(fn: Any) -> bool:
     return type(fn) is WrapperDescriptorType
 
 
-def _gives(fn: Any) -> Literal["coroutine", "asynchronous generator", "generator"] | None:
+def gives(fn: Any) -> Literal["coroutine", "asynchronous generator", "generator"] | None:
     """Return what calling `fn` gives, whatever it wraps; None if it just returns."""
     while isinstance(fn, partial):
         fn = fn.func
@@ -103,26 +104,26 @@ def check_function(fn: Any, *, awaits: bool = False) -> None:
     """
     if not callable(fn):
         raise TypeError(f"offload needs a synchronous function, got {fn!r}")
-    own = _gives(fn)
-    gives = own or _gives(unwrap(fn))
-    if gives is None or (awaits and own is None and gives == "coroutine"):
+    own = gives(fn)
+    found = own or gives(unwrap(fn))
+    if found is None or (awaits and own is None and found == "coroutine"):
         return
     rest = "" if own else "; or delete the `__wrapped__` of a wrapper that returns a plain value"
-    if gives == "generator":
+    if found == "generator":
         raise TypeError(
             f"expected a function that returns, got the generator function {fn!r}; decorate it with "
             f"@offload and iterate over its call with `async for`{rest}"
         )
-    use = "await" if gives == "coroutine" else "iterate over"
+    use = "await" if found == "coroutine" else "iterate over"
     raise TypeError(
-        f"offload needs a synchronous function, got the {gives} function {fn!r}; "
+        f"offload needs a synchronous function, got the {found} function {fn!r}; "
         f"{use} it on the loop, and offload the computing part that it calls{rest}"
     )
 
 
 def is_generator_function(fn: Any) -> bool:
     """Return True if calling `fn`, or what it wraps, gives a generator."""
-    return callable(fn) and (_gives(fn) or _gives(unwrap(fn))) == "generator"
+    return callable(fn) and (gives(fn) or gives(unwrap(fn))) == "generator"
 
 
 def as_iterator(made: Any) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from hybridrt.agents.retrying import Retries
 from hybridrt.agents.schema import describe, plain_function, read_docstring
 from hybridrt.arguments import check_count, check_flag, check_seconds
 from hybridrt.batches.offloaded import Batched
-from hybridrt.callables import mark_as_coroutine_function
+from hybridrt.callables import gives, mark_as_coroutine_function
 from hybridrt.errors import OffloadTimeoutError
 from hybridrt.loop.completions import forget_idle
 from hybridrt.offload import Offloaded, offload_awaited
@@ -151,29 +151,23 @@ def _caller(fn: Any, name: str, settings: _Settings) -> _Call:
     Raises:
         TypeError: It returns no single value, or an option makes no sense for it.
     """
-    for candidate in (fn, type(fn).__call__):
-        if inspect.isgeneratorfunction(candidate) or inspect.isasyncgenfunction(candidate):
-            raise TypeError(
-                f"expected a tool that returns one value, got the generator function {name}; return a list"
-            )
+    given = gives(fn)
+    if given in ("generator", "asynchronous generator"):
+        raise TypeError(
+            f"expected a tool that returns one value, got the generator function {name}; return a list"
+        )
     if isinstance(fn, Batched):
         raise TypeError(
             f"expected a tool that takes the arguments of one call, got {name}, which takes a list of them "
             "(batch=); call it from a coroutine function, and make that one the tool"
         )
-    if not isinstance(fn, Offloaded) and _is_coroutine_function(fn):
+    if given == "coroutine" and not isinstance(fn, Offloaded):
         return _coroutine_caller(fn, name, settings)
     offloaded: Offloaded[..., Any] = fn if isinstance(fn, Offloaded) else offload_awaited(fn)
     if options := settings.options():
         offloaded = offloaded.options(**options)
     wait = _coroutine_caller(_awaited, name, replace(settings, pure=False, where="auto"))
     return partial(_call_offloaded, WatchedFunction.of(offloaded), wait)
-
-
-def _is_coroutine_function(fn: Any) -> bool:
-    while isinstance(fn, partial):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
 
 
 async def _call_offloaded(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Literal
 
 from hybridrt.arguments import check_count
 from hybridrt.batches.offloaded import Batched
+from hybridrt.callables import gives
 from hybridrt.observe.function_name import function_name
 from hybridrt.offload import offload_awaited
 from hybridrt.offloaded import Offloaded
@@ -99,9 +99,9 @@ def _classify(fn: Any) -> tuple[StageKind, Any]:
     if isinstance(fn, Offloaded):
         # Options are for each call, and so is the place of a pure one: it is called for each item.
         return ("items" if fn._special or fn._router is not None else "chunks"), fn
-    if any(map(inspect.isasyncgenfunction, (fn, type(fn).__call__))):
+    if (given := gives(fn)) == "asynchronous generator":
         return "async generator", fn
-    if any(map(inspect.iscoroutinefunction, (fn, type(fn).__call__))):
+    if given == "coroutine":
         return "items", fn
     made: Any = offload_awaited(fn)
     return _classify(made) if isinstance(made, OffloadedGenerator) else ("chunks", made)
