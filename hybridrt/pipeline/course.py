@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,9 +15,8 @@ from hybridrt.deadline import current_scope
 from hybridrt.errors import OffloadTimeoutError, RuntimeClosedError
 from hybridrt.loop.binding import LoopBinding
 from hybridrt.loop.notes import add_note
-from hybridrt.offloaded import Offloaded
 from hybridrt.options import first_place
-from hybridrt.pipeline.failures import failure
+from hybridrt.pipeline.failures import failure, whole
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.pieces import Batch, Chunk, Made, Piece, Single, Streamed
 from hybridrt.pipeline.stage import Stage
@@ -140,7 +139,7 @@ class StageCourse:
         machine = self.loop_binding.pool.budget
         if not self._chunks:
             return machine.cores if self._keeps_isolates else WAITING
-        kind = self._kind()
+        kind = self.fn._own_profile(self.loop_binding.pool).kind
         if kind is Kind.WAITING:
             return min(WAITING, max(UNKNOWN, ITEMS_MAX // self.most()))
         if kind is Kind.UNKNOWN:
@@ -153,10 +152,6 @@ class StageCourse:
     def awaits(self) -> None:
         """Learn that what the function returns is to be awaited: each item alone, many at once."""
         self._chunks = False
-
-    def _kind(self) -> Kind:
-        fn: Offloaded[..., Any] = self.fn
-        return fn._own_profile(self.loop_binding.pool).kind
 
     def most(self) -> int:
         """Return how many items the next piece takes at most."""
@@ -182,7 +177,7 @@ class StageCourse:
 
     async def _run_ordered(self, group: asyncio.TaskGroup) -> None:
         send, receive = create_memory_object_stream[tuple[Piece, bool]](math.inf)  # `_unsent` is the bound
-        emitter = group.create_task(self._whole(partial(self._emit, receive)))
+        emitter = group.create_task(whole(partial(self._emit, receive), self._pipe))
 
         def queue(piece: Piece) -> None:
             task = piece.start(group)
@@ -219,17 +214,10 @@ class StageCourse:
             del items
 
     def _start(self, group: asyncio.TaskGroup, piece: Piece) -> None:
-        task = group.create_task(self._whole(partial(piece.run, self._put)))
+        task = group.create_task(whole(partial(piece.run, self._out.put), self._pipe))
         task.add_done_callback(self._piece_ended)
 
-    async def _whole(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Await what user code may have cancelled: the group sees no error, and items would be lost."""
-        try:
-            await work()
-        except asyncio.CancelledError as error:
-            raise failure(error, "stage", self._pipe) from error
-
-    def _piece_ended(self, _: object = None) -> None:
+    def _piece_ended(self, _: object) -> None:
         self._under_way -= 1
         self._room.set()
 
@@ -246,15 +234,12 @@ class StageCourse:
             if piece not in self._started:  # the stage has ended, and dropped it
                 return
             del self._started[piece]
-            await piece.emit(self._put)
+            await piece.emit(self._out.put)
             del piece
             self._unsent -= 1
             if holds:
                 self._under_way -= 1
             self._room.set()
-
-    async def _put(self, results: list[Any]) -> None:
-        await self._out.put(results)
 
 
 def _is_over(error: BaseException) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
-__all__ = ["FAILURES", "failure"]
+__all__ = ["FAILURES", "failure", "whole"]
 
 FAILURES = (Exception, asyncio.CancelledError)
 """What is caught around user code. A task group takes a task that ends with a `CancelledError` for one that
@@ -33,3 +34,11 @@ def failure(error: BaseException, what: str, pipe: asyncio.Task[None]) -> Except
     failed = RuntimeError(f"the {what} was cancelled, and the pipe was not")
     failed.__cause__ = error
     return failed
+
+
+async def whole(work: Callable[[], Awaitable[None]], pipe: asyncio.Task[None]) -> None:
+    """Await a part of a stage; if user code has cancelled it, the group is to see an error."""
+    try:
+        await work()
+    except asyncio.CancelledError as error:
+        raise failure(error, "stage", pipe) from error

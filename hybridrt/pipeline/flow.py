@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from hybridrt.errors import HybridrtError
 from hybridrt.loop.binding import current_binding
 from hybridrt.loop.cancel_scopes import wait_out
 from hybridrt.pipeline.course import CHUNK_MAX, CHUNK_NS, StageCourse
-from hybridrt.pipeline.failures import failure
+from hybridrt.pipeline.failures import whole
 from hybridrt.pipeline.joint import Joint
 from hybridrt.pipeline.source import SOURCE, SourceCourse, is_bulk
 from hybridrt.pipeline.stage import Stage
-from hybridrt.pipeline.values import PipeStatistics, SkippedItem, Span, bottleneck, stage_row
+from hybridrt.pipeline.values import PipeStatistics, SkippedItem, bottleneck, stage_row
 
 __all__ = ["Flow"]
 
@@ -37,14 +39,7 @@ class Flow:
         items_out: Items that the consumer has got.
     """
 
-    def __init__(
-        self,
-        source: Any,
-        stages: tuple[Stage, ...],
-        *,
-        ordered: bool,
-        skips: bool,
-    ) -> None:
+    def __init__(self, source: Any, stages: tuple[Stage, ...], *, ordered: bool, skips: bool) -> None:
         self._given, self._stages = source, stages
         self._ordered, self._skips = ordered, skips
         self.skipped: list[SkippedItem] = []
@@ -147,8 +142,8 @@ class Flow:
         try:
             async with asyncio.TaskGroup() as group:
                 for course in self._courses:
-                    group.create_task(self._guard(course.run(group, pipe), pipe))
-                group.create_task(self._guard(self._source.run(pipe), pipe))
+                    group.create_task(self._guard(partial(course.run, group, pipe), pipe))
+                group.create_task(self._guard(partial(self._source.run, pipe), pipe))
         except asyncio.CancelledError as error:
             raise error.with_traceback(None) from None  # as below
         except BaseExceptionGroup as errors:
@@ -160,13 +155,9 @@ class Flow:
             for joint in self._joints:
                 joint.end()
 
-    async def _guard(self, work: Any, pipe: asyncio.Task[None]) -> None:
+    async def _guard(self, work: Callable[[], Awaitable[None]], pipe: asyncio.Task[None]) -> None:
         try:
-            await work
-        except asyncio.CancelledError as error:
-            self._stop()
-            # Where user code has cancelled a task, the group sees no error, and the next stage would wait.
-            raise failure(error, "stage", pipe) from error
+            await whole(work, pipe)
         except BaseException:
             self._stop()
             raise
@@ -178,32 +169,37 @@ class Flow:
         if self._source is None:
             return PipeStatistics(elapsed=0.0, items_in=0, items_out=0, skipped=0, stages=(), bottleneck=None)
         now = self._ended or time.perf_counter()
-        span = Span(self._begun, now)
+        elapsed = now - self._begun
+
+        def lasted(ended: float | None) -> float:
+            return (ended or now) - self._begun
+
         source, first, last = self._source, self._joints[0], self._joints[-1]
         rows = [
             stage_row(
                 course.stage.name,
-                span,
+                elapsed,
                 items=(into.taken, out.given),
+                lasted=lasted(course.ended),
                 failed=course.failed,
                 concurrency=course.most_at_once,
                 work=course.work_ns / 1e9,
-                waiting=into.waiting,
-                blocked=out.blocked,
-                ended=course.ended,
+                waiting=into.waiting.seconds,
+                blocked=out.blocked.seconds,
             )
             for course, into, out in zip(self._courses, self._joints, self._joints[1:], strict=False)
         ]
-        own = (source.ended or now) - self._begun - first.blocked
-        fed = (source.items, source.items)
-        got = (self.items_out, self.items_out)
+        made, blocked = lasted(source.ended), first.blocked.seconds
+        fed, got = (source.items, source.items), (self.items_out, self.items_out)
         stages = (
-            stage_row(SOURCE, span, items=fed, work=own, blocked=first.blocked, ended=source.ended),
+            stage_row(SOURCE, elapsed, items=fed, lasted=made, work=made - blocked, blocked=blocked),
             *rows,
-            stage_row("consumer", span, items=got, work=self._work, waiting=last.waiting),
+            stage_row(
+                "consumer", elapsed, items=got, lasted=elapsed, work=self._work, waiting=last.waiting.seconds
+            ),
         )
         return PipeStatistics(
-            elapsed=now - self._begun,
+            elapsed=elapsed,
             items_in=source.items,
             items_out=self.items_out,
             skipped=len(self.skipped),

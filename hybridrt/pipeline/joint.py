@@ -33,6 +33,8 @@ class Joint:
         wants: Items that the next stage takes at a time, by its own word; a list has no more.
         given: Items put in.
         taken: Items taken out.
+        waiting: The time for which the next stage has waited for items.
+        blocked: The time for which the stage before has waited for room.
     """
 
     def __init__(self, *, bulk: bool, buffer: int | None) -> None:
@@ -45,11 +47,7 @@ class Joint:
         self._send, self._receive = create_memory_object_stream[list[Any]](lists)
         self._rest: deque[Any] = deque()
         self.wants = 1
-        self._waited = self._was_blocked = 0.0
-        self._waits_since: float | None = None
-        self._blocked_since: float | None = None
-        self._blocked_now = 0
-        """How many wait for room; unordered results are handed on by several at once."""
+        self.waiting, self.blocked = _Waits(), _Waits()
         self.given = self.taken = 0
 
     @property
@@ -57,25 +55,9 @@ class Joint:
         """Items of a list at most."""
         return self.wants if self._longest is None else min(self.wants, self._longest)
 
-    @property
-    def waiting(self) -> float:
-        """Seconds that the next stage has waited for items."""
-        since = self._waits_since
-        return self._waited + (0.0 if since is None else time.perf_counter() - since)
-
-    @property
-    def blocked(self) -> float:
-        """Seconds that the stage before has waited for room."""
-        since = self._blocked_since
-        return self._was_blocked + (0.0 if since is None else time.perf_counter() - since)
-
     async def put(self, items: list[Any]) -> None:
         """Hand items on; waits for room."""
         longest = self.longest
-        if len(items) <= longest:
-            if items:
-                await self._put(items)
-            return
         for start in range(0, len(items), longest):
             await self._put(items[start : start + longest])
 
@@ -83,16 +65,8 @@ class Joint:
         try:
             self._send.send_nowait(items)
         except WouldBlock:
-            if not self._blocked_now:
-                self._blocked_since = time.perf_counter()
-            self._blocked_now += 1
-            try:
+            with self.blocked:
                 await self._send.send(items)
-            finally:
-                self._blocked_now -= 1
-                if not self._blocked_now:
-                    self._was_blocked = self.blocked
-                    self._blocked_since = None
         self.given += len(items)
 
     async def take(self, most: int) -> list[Any]:
@@ -105,11 +79,7 @@ class Joint:
                 rest.extend(receive.receive_nowait())
         except (WouldBlock, EndOfStream, ClosedResourceError):
             pass
-        if len(rest) <= most:
-            items = list(rest)
-            rest.clear()
-        else:
-            items = [rest.popleft() for _ in range(most)]
+        items = [rest.popleft() for _ in range(min(most, len(rest)))]
         self.taken += len(items)
         return items
 
@@ -117,12 +87,8 @@ class Joint:
         try:
             return self._receive.receive_nowait()
         except WouldBlock:
-            self._waits_since = time.perf_counter()
-            try:
+            with self.waiting:
                 return await self._receive.receive()
-            finally:
-                self._waited = self.waiting
-                self._waits_since = None
 
     def end(self) -> None:
         """Say that no more items come."""
@@ -136,3 +102,26 @@ class Joint:
         self._send.close()
         self._receive.close()
         self._rest.clear()
+
+
+class _Waits:
+    """The time in which one or more wait, within `with`: several at once may hand on unordered results."""
+
+    def __init__(self) -> None:
+        self._seconds = self._since = 0.0
+        self._count = 0
+
+    @property
+    def seconds(self) -> float:
+        """So far."""
+        return self._seconds + (time.perf_counter() - self._since if self._count else 0.0)
+
+    def __enter__(self) -> None:
+        if not self._count:
+            self._since = time.perf_counter()
+        self._count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._count -= 1
+        if not self._count:
+            self._seconds += time.perf_counter() - self._since

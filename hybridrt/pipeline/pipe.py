@@ -67,9 +67,8 @@ def pipe(
     check_choice("on_error", on_error, ("raise", "skip"))
     if progress is not None and (is_async(progress) or not callable(progress)):
         raise TypeError(f"progress is a function of the statistics, not awaited, or None, got {progress!r}")
-    return Pipe(
-        source, tuple(map(as_stage, stages)), ordered=ordered, skips=on_error == "skip", progress=progress
-    )
+    flow = Flow(source, tuple(map(as_stage, stages)), ordered=ordered, skips=on_error == "skip")
+    return Pipe(flow, progress)
 
 
 class Pipe(AsyncIterator[Any]):
@@ -79,13 +78,11 @@ class Pipe(AsyncIterator[Any]):
         skipped: Items that a stage raised on, with `on_error="skip"`, in the order of their failing.
     """
 
-    def __init__(
-        self, source: Any, stages: tuple[Stage, ...], *, ordered: bool, skips: bool, progress: Progress | None
-    ) -> None:
-        self._flow = Flow(source, stages, ordered=ordered, skips=skips)
-        self.skipped = self._flow.skipped
+    def __init__(self, flow: Flow, progress: Progress | None) -> None:
+        self._flow = flow
+        self.skipped = flow.skipped
         # It must not refer to this object: without a circle it ends as soon as both are dropped.
-        self._items = _iterate(self._flow, progress)
+        self._items = _iterate(flow, progress)
 
     def __aiter__(self) -> AsyncGenerator[Any, None]:
         return self._items

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["PipeStatistics", "SkippedItem", "Span", "StageStatistics", "bottleneck", "stage_row"]
+__all__ = ["PipeStatistics", "SkippedItem", "StageStatistics", "bottleneck", "stage_row"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,40 +89,32 @@ def bottleneck(stages: tuple[StageStatistics, ...]) -> str | None:
     return max(stages, key=lambda stage: stage.share).name if any(stage.share for stage in stages) else None
 
 
-class Span(NamedTuple):
-    """The time that statistics are about."""
-
-    begun: float
-    now: float
-
-
 def stage_row(
     name: str,
-    span: Span,
+    elapsed: float,
     *,
     items: tuple[int, int],
+    lasted: float,
     work: float,
     failed: int = 0,
     concurrency: int = 1,
     waiting: float = 0.0,
     blocked: float = 0.0,
-    ended: float | None = None,
 ) -> StageStatistics:
     """Return the statistics of a stage, its share of the time worked out.
 
     Args:
         name: The stage.
-        span: The time so far.
+        elapsed: Seconds of the pipe so far.
         items: Items in and out.
+        lasted: Seconds until its last result left; `elapsed` if it goes on.
         work: Seconds in its function.
         failed: Items that it raised on.
         concurrency: Pieces in work at once.
         waiting: Seconds without input.
         blocked: Seconds without room for its output.
-        ended: When its last result left; None: it goes on.
     """
-    elapsed = span.now - span.begun
-    busy = (span.now if ended is None else ended) - span.begun - waiting - blocked
+    busy = lasted - waiting - blocked
     return StageStatistics(
         name=name,
         items_in=items[0],
