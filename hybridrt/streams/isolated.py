@@ -11,9 +11,10 @@ from hybridrt.isolates.child import inside
 from hybridrt.isolates.context import crossing_context
 from hybridrt.isolates.holder import Holder
 from hybridrt.loop.binding import LoopBinding
-from hybridrt.loop.isolated_call import IsolateRoute, generator_step, isolate_route_of
+from hybridrt.loop.isolated_call import generator_step, isolate_route_of
 from hybridrt.observe.functions import Profile
 from hybridrt.streams.producer import SLICE_NS, Producer
+from hybridrt.streams.steps import MakeStep
 from hybridrt.values import GilClass, Isolation, Kind
 
 __all__ = ["IsolatedProducer", "can_isolate", "hold", "is_worth_it"]
@@ -44,8 +45,8 @@ def hold(
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     isolation: Isolation,
-) -> tuple[IsolateRoute, Holder]:
-    """Return what will keep an isolate for one generator; none is taken yet.
+) -> tuple[Holder, MakeStep]:
+    """Return what will keep an isolate for one generator, and makes its calls; none is taken yet.
 
     Raises:
         NotPortableError: Another interpreter could not find the function.
@@ -61,7 +62,7 @@ def hold(
         variables,
         crossing_context(variables),
     )
-    return isolate_route, holder
+    return holder, lambda loop_binding, run: generator_step(loop_binding, isolate_route, holder, run)
 
 
 class IsolatedProducer(Producer):
@@ -69,20 +70,12 @@ class IsolatedProducer(Producer):
 
     Args:
         holder: Keeps the isolate.
-        isolate_route: The way there.
-        bound: Items in the buffer at most.
-        wake: Wakes the loop, from any thread.
+        bound, wake: See `Producer`.
     """
 
-    def __init__(
-        self, holder: Holder, isolate_route: IsolateRoute, bound: int, wake: Callable[[], object]
-    ) -> None:
-        super().__init__()
-        self._holder, self._isolate_route, self._bound, self._wake = holder, isolate_route, bound, wake
-
-    def make_step(self, loop_binding: LoopBinding, run: Callable[[], None]) -> Any:
-        """Return a call that passes the limiter of the isolates, as every call there."""
-        return generator_step(loop_binding, self._isolate_route, self._holder, run)
+    def __init__(self, holder: Holder, bound: int, wake: Callable[[], object]) -> None:
+        super().__init__(bound, wake)
+        self._holder = holder
 
     def _advance(self) -> None:
         until = time.perf_counter_ns() + SLICE_NS
@@ -104,14 +97,12 @@ class IsolatedProducer(Producer):
         """Advance the generator until the buffer is full, the time slice is over or it ends."""
         try:
             super().run()
-        except NotPortableError:  # what it yields cannot cross, and it stands where it was
+        except BaseException as error:
             try:
-                self._holder.finish()
+                if isinstance(error, NotPortableError):  # what it yields, and it stands where it was
+                    self._holder.finish()
             finally:
                 self._holder.release()
-            raise
-        except BaseException:
-            self._holder.release()
             raise
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from hybridrt.offloaded import Offloaded
 from hybridrt.options import IN_PLACE, Options, first_place
 from hybridrt.pool.limiters import Limiter
 from hybridrt.streams.producer import GeneratorProducer
-from hybridrt.streams.steps import MakeStep, Steps, without_deadline
+from hybridrt.streams.steps import MakeProducer, MakeStep, Steps, without_deadline
 
 __all__ = ["BUFFER", "OffloadedGenerator"]
 
@@ -176,20 +176,16 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         if not forced and not far.is_worth_it(profile, self._seen.ran_ns, self._seen.items):
             return None
         try:
-            isolate_route, holder = far.hold(loop_binding, self._fn, args, kwargs, options.isolation)
+            holder, make_step = far.hold(loop_binding, self._fn, args, kwargs, options.isolation)
         except NotPortableError:
             if forced:
                 raise
             self._stays = inf
             return None
-        if not forced and isolate_route.isolate_pool.lent >= isolate_route.isolate_pool.limiter.limit:
+        if not forced and holder.isolate_pool.lent >= holder.isolate_pool.limiter.limit:
             return None  # as many streams hold one as may
-        bound = options.buffer or BUFFER
-        steps = self._make_steps(
-            loop_binding, lambda loop_binding, run: producer.make_step(loop_binding, run), bound
-        )
-        producer = steps.producer = far.IsolatedProducer(holder, isolate_route, bound, steps.wake)
-        return steps
+        producer = partial(far.IsolatedProducer, holder)
+        return self._make_steps(loop_binding, make_step, producer, options.buffer or BUFFER)
 
     def open(self, loop_binding: LoopBinding, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps:
         """Return the steps of one generator, of which none has run."""
@@ -200,14 +196,15 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
     ) -> Steps:
         """Return the steps of what `make` gives, which counts as calls of this function."""
         bound = buffer or self._options.buffer or BUFFER
-        steps = self._make_steps(loop_binding, self._make_step, bound)
-        steps.producer = GeneratorProducer(make, bound, steps.wake)
-        return steps
+        return self._make_steps(loop_binding, self._make_step, partial(GeneratorProducer, make), bound)
 
-    def _make_steps(self, loop_binding: LoopBinding, make_step: MakeStep, bound: int) -> Steps:
+    def _make_steps(
+        self, loop_binding: LoopBinding, make_step: MakeStep, make_producer: MakeProducer, bound: int
+    ) -> Steps:
         return Steps(
             loop_binding,
             make_step,
+            make_producer,
             partial(_start, self._steps),
             without_deadline(partial(_start, self._closing)),
             bound,

@@ -29,6 +29,10 @@ SLICE_NS = 20_000_000
 class Producer:
     """Advances one generator.
 
+    Args:
+        bound: Items in the buffer at most.
+        wake: Wakes the loop, from any thread.
+
     Attributes:
         items: What it has yielded and was not taken yet; the oldest first.
         wanted: The loop sleeps until there is an item.
@@ -40,7 +44,8 @@ class Producer:
         ran_ns: What its steps have taken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, bound: int, wake: Callable[[], object]) -> None:
+        self._bound, self._wake = bound, wake
         self.items: deque[Any] = deque()
         self.wanted = self.closing = self.left = self.inside = self.open = self.ended = False
         self.ran_ns = 0
@@ -91,13 +96,12 @@ class GeneratorProducer(Producer):
 
     Args:
         make: Makes the generator, in the worker.
-        bound: Items in the buffer at most.
-        wake: Wakes the loop, from any thread.
+        bound, wake: See `Producer`.
     """
 
     def __init__(self, make: Callable[[], Iterator[Any]], bound: int, wake: Callable[[], object]) -> None:
-        super().__init__()
-        self._make, self._bound, self._wake = make, bound, wake
+        super().__init__(bound, wake)
+        self._make = make
         self._generator: Iterator[Any] | None = None
 
     def _advance(self) -> None:

@@ -21,7 +21,7 @@ from hybridrt.loop.call import LoopCall
 from hybridrt.loop.cancel_scopes import shielded
 from hybridrt.streams.producer import Producer
 
-__all__ = ["MakeStep", "Start", "Steps", "without_deadline"]
+__all__ = ["MakeProducer", "MakeStep", "Start", "Steps", "without_deadline"]
 
 logger = logging.getLogger("hybridrt")
 
@@ -32,6 +32,8 @@ class _Cancellable(Protocol):
 
 MakeStep = Callable[[LoopBinding, Callable[[], None]], LoopCall]
 """Makes the call of a step, or of closing, from what it is to run; does not submit it."""
+MakeProducer = Callable[[int, Callable[[], object]], Producer]
+"""Makes a producer of the size of its buffer and of what wakes the consumer, from any thread."""
 Start = Callable[[LoopCall], list[Any]]
 """Submits a call by the options of its function; returns what is to be cancelled when it has ended."""
 
@@ -42,6 +44,7 @@ class Steps:
     Args:
         loop_binding: Through which the steps go out.
         make_step: Makes a call for it.
+        make_producer: Makes what runs in the workers.
         start: Submits a step.
         start_closing: Submits the call that closes the generator.
         bound: Items in the buffer at most.
@@ -52,6 +55,7 @@ class Steps:
         self,
         loop_binding: LoopBinding,
         make_step: MakeStep,
+        make_producer: MakeProducer,
         start: Start,
         start_closing: Start,
         bound: int,
@@ -65,10 +69,9 @@ class Steps:
         self._timers: list[_Cancellable] = []
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
-        self.producer: Producer
-        self.wake = partial(_wake, loop_binding.loop, self._changed)
-        """Wakes the consumer, from any thread. The producer has it, so it must not refer to this object: what
-        the generator was called with would wait for a garbage collection."""
+        # The producer must not refer to this object: what the generator was called with would wait for a
+        # garbage collection.
+        self.producer = make_producer(bound, partial(_wake, loop_binding.loop, self._changed))
 
     async def more(self) -> bool:
         """Wait until there is an item; return False at the end.
