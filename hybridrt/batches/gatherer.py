@@ -120,14 +120,20 @@ class Gatherer:
         """Drop an item whose caller has left."""
         if self._waiting.pop(item, item) is not item:
             self._figures.drop()
-            self._end_if_idle()
+            self._schedule()
         elif item.batch is not None and item.batch in self._running:
             self._figures.drop()
             item.batch.left()
 
     def _schedule(self) -> None:
-        """See to it that the next batch starts, as soon as it may."""
+        """See to it that the next batch starts, as soon as it may; say so if none waits or runs any more."""
         waiting = self._waiting
+        if not waiting and not self._running:
+            if self._next is not None:
+                self._next.cancel()
+                self._next = None
+            self._on_idle()
+            return
         if not waiting or len(self._running) >= self._most:
             return
         full = len(waiting) >= self._size
@@ -172,7 +178,6 @@ class Gatherer:
                 if hasattr(batch.task, "set_name"):
                     batch.task.set_name(f"batch of {self._name}")
         self._schedule()
-        self._end_if_idle()
 
     async def _run_batch(self, batch: Batch) -> None:
         items, begun, failed = batch.items, self._loop.time(), False
@@ -194,7 +199,6 @@ class Gatherer:
             batch.task, batch.items = None, []  # the items refer to it
             del items  # an error's traceback holds this frame
             self._schedule()
-            self._end_if_idle()
 
     def _end_unbegun(self, batch: Batch) -> None:
         """End a batch whose task was cancelled before it began, for example by `asyncio.run`."""
@@ -204,14 +208,6 @@ class Gatherer:
                 item.cancel()
             batch.items = []
             self._schedule()
-            self._end_if_idle()
-
-    def _end_if_idle(self) -> None:
-        if not self._waiting and not self._running:
-            if self._next is not None:
-                self._next.cancel()
-                self._next = None
-            self._on_idle()
 
 
 def _settle(items: list[Item], results: list[Any]) -> None:
