@@ -9,6 +9,7 @@ import signal
 import traceback
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
@@ -70,17 +71,8 @@ async def _call(tools: Tools, call: RequestedCall, free: asyncio.Semaphore) -> T
     async with free:
         waited = loop.time() - asked
         text, error = await _attempt(tools, call, measure)
-    return ToolResult(
-        id=call.id,
-        name=call.name,
-        text=text,
-        error=error,
-        place=measure.place,
-        attempts=measure.attempts,
-        queue_wait=waited + measure.queue_wait,
-        wall=measure.wall,
-        cpu=measure.cpu,
-    )
+    measure.queue_wait += waited
+    return ToolResult(id=call.id, name=call.name, text=text, error=error, **asdict(measure))
 
 
 async def _attempt(tools: Tools, call: RequestedCall, measure: Measure) -> tuple[str, str | None]:

@@ -30,15 +30,7 @@ Place = Literal["loop", "inline", "thread", "isolate"]
 
 @dataclass(slots=True)
 class Measure:
-    """What the last attempt of a tool call took; times in seconds.
-
-    Attributes:
-        place: Where it ran; None if it did not begin.
-        attempts: How often it was tried.
-        queue_wait: From the call to its begin.
-        wall: From its begin to its end.
-        cpu: CPU time of it; None where it is not known, as of a call that was left behind.
-    """
+    """What the last attempt of a tool call took, as `ToolResult` says it; times in seconds."""
 
     place: Place | None = None
     attempts: int = 0
@@ -94,10 +86,10 @@ def _note_times(times: _Times, fn: Callable[..., Any], /, *args: Any, **kwargs: 
     try:
         return fn(*args, **kwargs)
     finally:
-        remote_invocation = getattr(
+        remote = getattr(
             times.call, "remote_invocation", None
         )  # of an isolated call: this thread only waited
-        times.cpu_ns = time.thread_time_ns() - cpu if remote_invocation is None else remote_invocation.cpu_ns
+        times.cpu_ns = time.thread_time_ns() - cpu if remote is None else remote.cpu_ns
         times.ended_ns = time.perf_counter_ns()
         times.call = None  # which keeps what the function returned
 
