@@ -263,11 +263,11 @@ def _advise_thread(
             return f"It {_holding(row, cpu)}, which no thread helps against. {obstacle}"
         return f"It {_holding(row, cpu)}; {remedy} to move it out; a thread does not help."
     if row.kind is Kind.WAITING:
-        return "It mostly waits, which threads are for."
+        return _WORDS[PlacementReason.WAITS]
     if row.native:
         return _advise_native(row, threaded_libraries(), cores)
     if row.kind is Kind.FREE:
-        return "It leaves the GIL to others while it computes, so threads use all cores."
+        return _WORDS[PlacementReason.RELEASES_GIL]
     if yields and cpu < HOLD_NS / 1e9:
         return "A thread is right for steps as short as these."
     if cpu <= INLINE_MAX_NS / 1e9:

@@ -129,7 +129,7 @@ _WIDTH, _REASON_WIDTH = 50, 60
 """Characters of a name in them, and of what an error says."""
 
 
-def _pool_lines(statistics: Statistics) -> list[str]:
+def _pool_lines(statistics: Statistics) -> Iterator[str]:
     size = "waiting calls at once" if statistics.policy == "demand" else "threads wanted"
     reason = f" ({statistics.decisions[-1].reason})" if statistics.decisions else ""
     counts = [
@@ -140,18 +140,17 @@ def _pool_lines(statistics: Statistics) -> list[str]:
     if statistics.overdrafts:
         counts.append(f"{statistics.overdrafts:,} overdraft{'s' if statistics.overdrafts > 1 else ''}")
     queued = [f"{lane} {count:,}" for lane, count in statistics.queued.items() if count]
-    return [
+    yield (
         f"{statistics.policy}: {statistics.workers} threads of at most {statistics.max_workers}, "
-        f"{statistics.idle} idle; {statistics.target} {size}{reason}",
-        f"calls: {', '.join(counts)}",
-        *([f"queued: {', '.join(queued)}"] if queued else []),
-        *(
-            [f"governor stopped: {statistics.governor_error[:_REASON_WIDTH]}"]
-            if statistics.governor_error
-            else []
-        ),
-        *([f"policy fails: {statistics.policy_error[:_REASON_WIDTH]}"] if statistics.policy_error else []),
-    ]
+        f"{statistics.idle} idle; {statistics.target} {size}{reason}"
+    )
+    yield f"calls: {', '.join(counts)}"
+    if queued:
+        yield f"queued: {', '.join(queued)}"
+    if statistics.governor_error:
+        yield f"governor stopped: {statistics.governor_error[:_REASON_WIDTH]}"
+    if statistics.policy_error:
+        yield f"policy fails: {statistics.policy_error[:_REASON_WIDTH]}"
 
 
 def _host_line(host: HostStatistics) -> str:
