@@ -15,6 +15,7 @@ from .errors import AuditBrokenError
 from .lock import lock_folder
 from .records import Chain
 from .scan import Segment, read_segment, scan, segments_of
+from .storage import SystemStorage
 
 __all__ = ["Cut", "Recovered", "recover", "repair"]
 
@@ -146,7 +147,7 @@ def _cut(path: Path, offset: int, index: int) -> Cut:
             os.fsync(file.fileno())
     else:
         path.unlink()
-    _sync_folder(path.parent)
+    SystemStorage().sync_folder(path.parent)
     return Cut(source=path, target=target, size=len(content), index=index)
 
 
@@ -155,11 +156,3 @@ def _free_name(path: Path) -> Path:
     while (target := path.with_name(f"{path.name}-{number}{ASIDE}")).exists():
         number += 1
     return target
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -56,7 +56,6 @@ class Scan:
         leaves: Hashes of the sound records, by number.
         segments: Number of files that were read.
         fault: What is wrong, in words; None if nothing is.
-        at: Number of the record at which that is.
         place: The file and the offset in it from which on nothing is sound.
         torn: The fault is only what an interrupted write leaves at the end of the last file.
     """
@@ -66,9 +65,13 @@ class Scan:
     leaves: tuple[bytes, ...]
     segments: int
     fault: str | None = None
-    at: int = 0
     place: tuple[Path, int] | None = None
     torn: bool = False
+
+    @property
+    def at(self) -> int:
+        """Number of the record at which the fault is."""
+        return self.chain.count
 
 
 def segment_name(first: int) -> str:
@@ -106,7 +109,20 @@ def read_segment(path: Path) -> Segment:
 def scan(folder: Path) -> Scan:
     """Read a log from its first record on and check each one against the one before it."""
     paths = segments_of(folder)
-    chain, leaves, name = Chain(), list[bytes](), None
+    chain, leaves = Chain(), list[bytes]()
+    name: str | None = None
+
+    def found(fault: str | None = None, place: tuple[Path, int] | None = None, *, torn: bool = False) -> Scan:
+        return Scan(
+            chain=chain,
+            name=name,
+            leaves=tuple(leaves),
+            segments=len(paths),
+            fault=fault,
+            place=place,
+            torn=torn,
+        )
+
     for path in paths:
         segment, last = read_segment(path), path is paths[-1]
         header = segment.header
@@ -114,20 +130,20 @@ def scan(folder: Path) -> Scan:
             torn = last and segment.whole == 0 and (segment.torn or not segment.size)
             what = "is torn" if torn else "does not go on where the one before it ended"
             fault = f"the header of {path.name} (before record {chain.count}) {what}"
-            return _faulty(chain, name, leaves, len(paths), fault, (path, 0), torn=torn)
+            return found(fault, (path, 0), torn=torn)
         name = header.chain
         for frame in segment.frames:
             if not chain.follows(frame.payload):
                 place = f"{path.name} at byte {frame.start}"
                 fault = f"record {chain.count} ({place}) does not follow the one before"
-                return _faulty(chain, name, leaves, len(paths), fault, (path, frame.start))
+                return found(fault, (path, frame.start))
             leaves.append(leaf_hash(frame.payload))
         if segment.whole < segment.size:
             torn = last and segment.torn
             what = f"is torn: {segment.size - segment.whole} bytes at the end of" if torn else "is damaged:"
             fault = f"record {chain.count} {what} {path.name}, from byte {segment.whole} on"
-            return _faulty(chain, name, leaves, len(paths), fault, (path, segment.whole), torn=torn)
-    return Scan(chain=chain, name=name, leaves=tuple(leaves), segments=len(paths))
+            return found(fault, (path, segment.whole), torn=torn)
+    return found()
 
 
 def records_of(folder: Path) -> Iterator[bytes]:
@@ -135,25 +151,3 @@ def records_of(folder: Path) -> Iterator[bytes]:
     for path in segments_of(folder):
         for frame in read_segment(path).frames:
             yield frame.payload
-
-
-def _faulty(
-    chain: Chain,
-    name: str | None,
-    leaves: list[bytes],
-    segments: int,
-    fault: str,
-    place: tuple[Path, int],
-    *,
-    torn: bool = False,
-) -> Scan:
-    return Scan(
-        chain=chain,
-        name=name,
-        leaves=tuple(leaves),
-        segments=segments,
-        fault=fault,
-        at=chain.count,
-        place=place,
-        torn=torn,
-    )
