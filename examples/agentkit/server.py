@@ -57,10 +57,8 @@ def _chunks(body: Json) -> Iterator[Json]:
     results = [message["content"] for message in messages if message["role"] == "tool"]
     tools = body.get("tools") or []
     if tools and not results:
-        deltas, reason = (
-            [_call(number, tool, messages[-1]["content"]) for number, tool in enumerate(tools)],
-            "tool_calls",
-        )
+        question, reason = messages[-1]["content"], "tool_calls"
+        deltas = [_call(number, tool, question) for number, tool in enumerate(tools)]
     else:
         deltas, reason = [{"content": f"{result}\n"} for result in results], "stop"
     for delta in deltas:

@@ -83,8 +83,7 @@ def requests(messages: Sequence[Json], tools: Sequence[Json]) -> list[ToolReques
 
 def found_passages(messages: Sequence[Json]) -> list[Found]:
     """Return what the tools found for the last question, each passage once, the best first."""
-    results = _results(_since_question(messages))
-    return fuse(results)
+    return fuse(_results(_since_question(messages)))
 
 
 def compose(question: str, passages: Sequence[Found], encode: Encode) -> str:

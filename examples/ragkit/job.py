@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -42,7 +42,6 @@ INSTRUCTIONS = (
 )
 
 Parsed = tuple[Document, list[Chunk]]
-Address = Callable[[], Awaitable[str]]
 
 
 class Job:
@@ -69,7 +68,10 @@ class Job:
                 llm = await self._connect_given(stack)
                 onnx_file = await self._onnx_file(model)
                 encoder = await self._run.call(steps.load_encoder, model, onnx_file)
-            address = None if llm else await stack.enter_async_context(self._endpoint(onnx_file))
+            address = None
+            if llm is None:  # our own endpoint comes up while the documents are indexed
+                own = extractive_endpoint(self._options.model, onnx_file)
+                address = await stack.enter_async_context(own)
             with self._heartbeat.phase("index"):
                 index = await self._index(encoder)
             stack.callback(index.close)
@@ -115,10 +117,6 @@ class Job:
         client = await self._run.call(steps.open_client, url, key, local)
         stack.push_async_callback(client.close)
         return Llm(client, await choose_model(client, model))
-
-    def _endpoint(self, onnx_file: Path) -> contextlib.AbstractAsyncContextManager[Address]:
-        """Start our own endpoint; it comes up while the documents are indexed."""
-        return extractive_endpoint(self._options.model, onnx_file)
 
     async def _index(self, encoder: Encoder) -> Index:
         found = await self._run.call(steps.find_documents, self._options.documents)

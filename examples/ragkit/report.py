@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -92,17 +93,9 @@ def read_report(path: Path) -> Report:
 
 def sizes(decisions: Sequence[Resize]) -> Iterator[tuple[Resize, int]]:
     """Yield the decisions that changed the size or its reason, with how long each run of them was."""
-    held: Resize | None = None
-    count = 0
-    for decision in decisions:
-        if held is not None and (decision.workers, decision.reason) == (held.workers, held.reason):
-            count += 1
-            continue
-        if held is not None:
-            yield held, count
-        held, count = decision, 1
-    if held is not None:
-        yield held, count
+    for _, run in groupby(decisions, key=lambda decision: (decision.workers, decision.reason)):
+        first, *others = run
+        yield first, 1 + len(others)
 
 
 def most_threads(report: Report, slices: int) -> list[int]:

@@ -7,6 +7,7 @@ runs the very same job on both.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 import time
@@ -155,10 +156,7 @@ class OnDefaultExecutor:
     async def call(self, step: Step[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the plain function in the loop's default executor."""
         submitted = time.perf_counter()
-        lock = self._locks.get(id(step))
-        if lock is None:
-            return await self._submit(submitted, step, step.sync, *args, **kwargs)
-        async with lock:
+        async with self._locks.get(id(step)) or contextlib.nullcontext():
             return await self._submit(submitted, step, step.sync, *args, **kwargs)
 
     async def pipe(
