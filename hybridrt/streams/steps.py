@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from hybridrt.deadline import current_scope, scopes
 from hybridrt.errors import RuntimeClosedError
@@ -24,11 +24,6 @@ from hybridrt.streams.producer import Producer
 __all__ = ["MakeProducer", "MakeStep", "Start", "Steps", "without_deadline"]
 
 logger = logging.getLogger("hybridrt")
-
-
-class _Cancellable(Protocol):
-    def cancel(self) -> object: ...
-
 
 MakeStep = Callable[[LoopBinding, Callable[[], None]], LoopCall]
 """Makes the call of a step, or of closing, from what it is to run; does not submit it."""
@@ -66,7 +61,7 @@ class Steps:
         self.bound, self._refill_at, self._timeout = bound, bound // 2, timeout
         self._context: Context = copy_context()
         self._call: LoopCall | None = None
-        self._timers: list[_Cancellable] = []
+        self._timers: list[Any] = []
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         # The producer must not refer to this object: what the generator was called with would wait for a
