@@ -12,7 +12,7 @@ import inspect
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 import hybridrt
@@ -196,17 +196,7 @@ class OnDefaultExecutor:
     def cost(self) -> Cost:
         """Return the sums so far, the largest CPU time first."""
         with self._guard:
-            steps = [
-                StepCost(
-                    name=name,
-                    calls=sums.calls,
-                    failed=sums.failed,
-                    wall=sums.wall,
-                    cpu=sums.cpu,
-                    queue_wait=sums.queue_wait,
-                )
-                for name, sums in self._sums.items()
-            ]
+            steps = [StepCost(name=name, **asdict(sums)) for name, sums in self._sums.items()]
             workers = len(self._threads)
         pool = PoolCost(policy="fixed", workers=workers, max_workers=_default_max_workers())
         return Cost(
