@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 __all__ = ["Exchange", "Outcome"]
 
@@ -47,7 +47,7 @@ class Exchange:
     kept: bytearray = field(default_factory=bytearray)
     size: int = 0
     digest: str | None = None
-    _hash: object = None
+    _hash: Any = None  # hashlib names no public type
 
     def keep(self, piece: bytes) -> None:
         """Take note of a piece of the answer."""
@@ -56,9 +56,8 @@ class Exchange:
             self.kept += piece
             self.hold(len(piece))
             return
-        hashing = self._hash or sha256(self.kept)
-        hashing.update(piece)  # type: ignore[attr-defined]  # hashlib names no public type
-        self._hash = hashing
+        self._hash = self._hash or sha256(self.kept)
+        self._hash.update(piece)
 
     def done(self) -> None:
         """Let go of the bodies; called once."""
@@ -68,4 +67,4 @@ class Exchange:
         """Take note of the end."""
         self.outcome, self.status, self.ended = outcome, status, time.monotonic()
         if self._hash is not None:
-            self.digest = self._hash.hexdigest()  # type: ignore[attr-defined]
+            self.digest = self._hash.hexdigest()
