@@ -93,26 +93,20 @@ class Arguments:
     schema: Json
     _adapter: TypeAdapter[Json]
 
-    def read(self, arguments: str) -> Json:
-        """Return the keyword arguments that a JSON object stands for; empty text and null are an empty one.
+    def read(self, arguments: str | Mapping[str, Any]) -> Json:
+        """Return keyword arguments, with the types that the function wants.
+
+        Args:
+            arguments: A JSON object, where empty text and null are an empty one; or Python values by name.
 
         Raises:
-            ArgumentsError: It is no JSON, or does not fit the schema.
+            ArgumentsError: They are no JSON, or do not fit the schema.
         """
-        arguments = arguments.strip()
-        return self._checked(self._adapter.validate_json, "{}" if arguments in ("", "null") else arguments)
-
-    def check(self, arguments: Mapping[str, Any]) -> Json:
-        """Return keyword arguments, given as Python values, with the types that the function wants.
-
-        Raises:
-            ArgumentsError: They do not fit the schema.
-        """
-        return self._checked(self._adapter.validate_python, dict(arguments))
-
-    def _checked(self, validate: Callable[[Any], Json], arguments: Any) -> Json:
         try:
-            return validate(arguments)
+            if isinstance(arguments, str):
+                text = arguments.strip()
+                return self._adapter.validate_json("{}" if text in ("", "null") else text)
+            return self._adapter.validate_python(dict(arguments))
         except ValidationError as error:
             complaints = (
                 f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}" for item in error.errors()

@@ -113,14 +113,14 @@ class Tool(Generic[P, R]):
         return await self._invoke(arguments, Measure())
 
     async def _invoke(self, arguments: str | Mapping[str, Any], measure: Measure) -> Any:
-        read = self._arguments.read if isinstance(arguments, str) else self._arguments.check
-        kwargs: dict[str, Any] = read(arguments)  # type: ignore[arg-type]  # chosen by its type
+        read = self._arguments.read
+        kwargs = read(arguments)
 
         async def attempt() -> Any:
             measure.attempts += 1
             measure.place, measure.queue_wait, measure.wall, measure.cpu = None, 0.0, 0.0, None
             # The attempt before may have changed its arguments, or may still use them.
-            fresh = kwargs if measure.attempts == 1 else read(arguments)  # type: ignore[arg-type]
+            fresh = kwargs if measure.attempts == 1 else read(arguments)
             return await self._call(measure, fresh)
 
         return await self._settings.retries.run(attempt)
