@@ -17,8 +17,9 @@ class Limits:
     Attributes:
         lowest: The least number of workers, at least 1.
         highest: The most.
-        capacity: CPU seconds per second that GIL-bound calls can get: 1 under a GIL, else the usable cores.
-        cores: Usable cores, for CPU time spent without the GIL.
+        capacity: CPU seconds per second that GIL-bound calls can get: 1 under a GIL, else the usable cores;
+            never more than those.
+        cores: Usable cores, for CPU time spent without the GIL; under a CPU quota perhaps part of one.
     """
 
     lowest: int

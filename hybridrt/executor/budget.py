@@ -42,7 +42,7 @@ class GovernedBudget(SharedBudget):
         clock: Clock | None = None,
         *,
         gil: bool | None = None,
-        cores: int | None = None,
+        cores: float | None = None,
         switch: Switch | None = None,
         permanent: PermanentGeneration | None = None,
     ) -> None:

@@ -177,8 +177,8 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         limits = Limits(
             lowest=max(1, min_workers),
             highest=max_workers,
-            capacity=shared.permits.capacity,
-            cores=shared.cores,
+            capacity=min(shared.cpu, shared.permits.capacity),
+            cores=shared.cpu,
         )
         law = _law(policy)
         self._policy_name = law.name if isinstance(law, CheckedPolicy) else str(policy)

@@ -351,15 +351,15 @@ class Governor:
                 self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
-        cores = self._look_at_host(tick)
+        cpu = self._look_at_host(tick)
         try:
             with without_convoy(self.budget.lock):
                 pools = [pool for pool in self.budget.pools if not is_over(pool)]
                 self.budget.permits.hand_on()
                 self._measure(tick)
-                changed = (cores, self.budget.gil) != (self.budget.cores, self.budget.permits.gil)
+                changed = (cpu, self.budget.gil) != (self.budget.cpu, self.budget.permits.gil)
                 if changed:
-                    self.budget.set_cores_locked(cores)
+                    self.budget.set_cores_locked(cpu)
                     for pool in pools:
                         to_start += dispatch_locked(pool)
                 for pool in pools:
@@ -382,9 +382,9 @@ class Governor:
                 drivers = [profile for profile in tick.holders if profile.native.drives]
                 at_once = self.budget.permits.held[FREE]
                 if drivers and self._queued:
-                    at_once = max(at_once, min(cores, 1 + sum(pool.queued for pool in pools)))
+                    at_once = max(at_once, min(self.budget.cores, 1 + sum(pool.queued for pool in pools)))
             self._was_prompt = prompt
-            if self.budget.native_limits.step(now_ns, at_once, cores):
+            if self.budget.native_limits.step(now_ns, at_once, self.budget.cores):
                 with without_convoy(self.budget.lock):
                     for profile in drivers:
                         profile.parallel = None  # what several calls at once did, they did with more threads
@@ -434,14 +434,14 @@ class Governor:
             load.woke(tick.delay, free=tick.prompt)
         load.saw_interval(tick.now, tick.switch_interval)
 
-    def _look_at_host(self, tick: Tick) -> int:
+    def _look_at_host(self, tick: Tick) -> float:
         """Bring up to date what the process may use, without the lock; return its cores.
 
         Reading files gives the GIL away several times: where all threads want it, that takes long.
         """
         late = tick.now - self._host_due_ns
         if late < 0 or (late < _HOST_LATE_NS - _HOST_NS and not tick.prompt):
-            return self.budget.cores
+            return self.budget.cpu
         self._host_due_ns = tick.now + _HOST_NS
         self.budget.kept = self._kept.read(tick.now, self.budget.cores)
         return self.budget.look_at_host()

@@ -11,7 +11,6 @@ told, and ask again where reading may take its time.
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -63,11 +62,11 @@ def gil_enabled() -> bool:
     return True if probe is None else bool(probe())
 
 
-def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
-    """Return how many cores this process may keep busy, at least 1.
+def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float:
+    """Return how many cores this process may keep busy.
 
     The smallest of affinity (or `PYTHON_CPU_COUNT` where the interpreter honours it) and the CPU quotas of
-    its control groups, rounded up.
+    its control groups, which may be part of a core.
 
     Args:
         cgroups: Where the control groups are mounted.
@@ -84,7 +83,7 @@ def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int:
             # So many may the calling thread use; it may be bound to fewer than the main thread.
             cores = max(cores, len(os.sched_getaffinity(os.getpid())))
     quota = cpu_quota(cgroups, own)
-    return max(1, cores if quota is None else min(cores, math.ceil(quota)))
+    return cores if quota is None else min(cores, quota)
 
 
 def cpu_quota(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float | None:

@@ -16,6 +16,7 @@ of this package only ring a `SimpleQueue`, which is reentrant, and take no lock.
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
@@ -464,7 +465,7 @@ class Pool:
         """Return how many running calls count against the policy's size."""
         return self.admission.governed_running(self.busy, self.waiting)
 
-    def set_cores_locked(self, cores: int, capacity: int) -> None:
+    def set_cores_locked(self, cores: float, capacity: float) -> None:
         """Let the policy go by another number of cores."""
         self.limits = replace(self.limits, cores=cores, capacity=capacity)
         self.sizing.set_limits(self.limits)
@@ -509,13 +510,15 @@ class SharedBudget:
         clock: Clock | None = None,
         *,
         gil: bool | None = None,
-        cores: int | None = None,
+        cores: float | None = None,
     ) -> None:
         self.clock: Clock = SystemClock() if clock is None else clock
         self.gil = gil_enabled() if gil is None else gil
         self._asks_gil = gil is None
         self._counts_cores = cores is None
-        self.cores = usable_cores() if cores is None else cores
+        self.cpu: float = usable_cores() if cores is None else cores
+        """CPU seconds per second that it may use; `cores` is that in whole ones, rounded up."""
+        self.cores = max(1, math.ceil(self.cpu))
         self.memory: Memory = read_memory()
         """As of the last look at the host."""
         self.children: list[Callable[[], Iterable[int]]] = []
@@ -538,7 +541,7 @@ class SharedBudget:
                 pool.refusal, pool.draining = self.refusal, True
             self.governor.look_soon_locked()  # its budget may be another than that of the pools before
 
-    def look_at_host(self) -> int:
+    def look_at_host(self) -> float:
         """Read what the process may use by now, without the lock, for it reads files; return its cores.
 
         One budget of memory holds for all pools: the least that one of them was given. Without a GIL the
@@ -555,14 +558,14 @@ class SharedBudget:
         self.memory = read_memory(min(budgets, default=None), children)
         for tell in tuple(self.host_seen):
             tell()
-        return usable_cores() if self._counts_cores else self.cores
+        return usable_cores() if self._counts_cores else self.cpu
 
-    def set_cores_locked(self, cores: int) -> None:
+    def set_cores_locked(self, cores: float) -> None:
         """Go by another number of cores from now on; the next dispatch starts what more of them allow."""
-        self.cores = cores
-        self.permits.set_cores(cores, gil=self.gil)
+        self.cpu, self.cores = cores, max(1, math.ceil(cores))
+        self.permits.set_cores(self.cores, gil=self.gil)
         for pool in self.pools:
-            pool.set_cores_locked(cores, self.permits.capacity)
+            pool.set_cores_locked(cores, min(cores, self.permits.capacity))
 
     def lacks_permit(self) -> bool:
         """Return True if a call waits for a permit, to start or to go on."""

@@ -75,11 +75,17 @@ def eight_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("eight_cores")
 @pytest.mark.parametrize(
     ("quota", "cores"),
-    [("max", 8), ("1000", 1), ("50000", 1), ("100000", 1), ("110000", 2), ("400000", 4), ("1600000", 8)],
+    [
+        ("max", 8),
+        ("1000", 0.01),
+        ("50000", 0.5),
+        ("100000", 1),
+        ("110000", 1.1),
+        ("400000", 4),
+        ("1600000", 8),
+    ],
 )
-def test_usable_cores_are_the_smaller_of_affinity_and_quota_rounded_up(
-    tmp_path: Path, quota: str, cores: int
-) -> None:
+def test_usable_cores_are_the_smaller_of_affinity_and_quota(tmp_path: Path, quota: str, cores: float) -> None:
     assert usable_cores(cgroup(tmp_path, {"cpu.max": f"{quota} 100000"})) == cores
 
 
@@ -159,7 +165,7 @@ def test_the_memory_limit_is_the_groups_or_the_memory_of_the_host(
 
 
 def test_this_host_has_a_core_and_memory() -> None:
-    assert 1 <= usable_cores() <= (os.cpu_count() or 1)
+    assert 0 < usable_cores() <= (os.cpu_count() or 1)
     assert read_memory().limit > 0
 
 

@@ -10,11 +10,14 @@ import pytest
 
 from hybridrt import AdaptiveThreadPoolExecutor
 from hybridrt.control.demand import DemandPolicy
+from hybridrt.control.knee import DemandState
 from hybridrt.control.paper import PaperPolicy
 from hybridrt.control.replay import Recording
+from hybridrt.control.veto import find_veto
 from hybridrt.control.window import Limits, State, Window
-from hybridrt.executor.budget import GovernedBudget
+from hybridrt.executor.budget import GovernedBudget, shared
 from hybridrt.governor.sizing import CALM, LOG
+from hybridrt.pool import state as state_module
 from hybridrt.pool.roster import dismisses, may_leave
 from hybridrt.pool.shutdown import close, closed_error
 from hybridrt.testing import ManualClock
@@ -131,6 +134,30 @@ def test_a_lane_that_has_no_call_any_more_has_no_crowd_at_the_gil_either() -> No
     stage.pool.sizing.crowd = 6.0
     stage.step(500 * MS)
     assert stage.pool.sizing.crowd == 0.0
+
+
+@pytest.mark.parametrize(
+    ("gil", "cpu", "capacity", "whole"), [(True, 0.5, 0.5, 1), (False, 0.5, 0.5, 1), (True, 1.5, 1.0, 2)]
+)
+def test_a_quota_of_part_of_a_core_is_all_that_the_law_counts_on(
+    monkeypatch: pytest.MonkeyPatch, gil: bool, cpu: float, capacity: float, whole: int
+) -> None:
+    monkeypatch.setattr(state_module, "usable_cores", lambda: cpu)
+    stage = Stage(gil=gil)
+    stage.budget._counts_cores = True
+    stage.step(2001 * MS, prompt=True)
+    limits = stage.pool.limits
+    assert (limits.capacity, limits.cores, stage.budget.cores) == (capacity, cpu, whole)
+    window = Window(seconds=0.05, queued=9, running=8, completed=8, wall=0.4, cpu=0.05 * cpu)
+    busy = DemandState(workers=8, patience=4.0, load=0.9 * cpu, load_peak=0.9 * cpu)
+    assert find_veto(limits, busy, window) is Reason.SATURATED
+
+
+def test_an_executor_that_is_made_under_such_a_quota_begins_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared, "cpu", 0.5)
+    with AdaptiveThreadPoolExecutor() as executor:
+        limits = executor._pool.limits
+    assert (limits.capacity, limits.cores) == (0.5, 0.5)
 
 
 def test_a_window_has_the_calls_that_ended_in_it_and_those_queued_and_running_at_its_end() -> None:
