@@ -2,7 +2,7 @@
 
 `HYBRIDRT_PROFILE=path` names the file, which is read at import and written when the last runtime closes. It
 is plain JSON, and bounded: what was met longest ago makes room. A file of another version, of another Python
-or of other cores is left out with a warning. A function with new code is learned anew.
+or of other usable cores is left out with a warning. A function with new code is learned anew.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from hashlib import sha256
 from pathlib import Path
 from types import CodeType
 from typing import Any
+
+from hybridrt.measure.host import usable_cores
 
 __all__ = ["Record", "Remembered", "fingerprint", "load", "remembered"]
 
@@ -140,7 +142,7 @@ def _read(file: Path) -> Mapping[str, Record]:
 def _about() -> Record:
     """Return what must be the same in both runs."""
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    return {"format": FORMAT, "python": sys.implementation.cache_tag, "gil": gil, "cpus": os.cpu_count()}
+    return {"format": FORMAT, "python": sys.implementation.cache_tag, "gil": gil, "cpus": usable_cores()}
 
 
 def _id(name: str, key: object) -> str:

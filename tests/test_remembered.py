@@ -125,6 +125,23 @@ def test_a_file_of_another_python_is_ignored(kept: Remembered, caplog: pytest.Lo
     assert "cpython-27" in caplog.text
 
 
+@pytest.mark.parametrize(("wrote", "reads"), [(1, 2), (2, 1), (2, 0.5)])
+def test_a_file_of_a_process_that_could_use_other_cores_is_ignored(
+    kept: Remembered,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    wrote: float,
+    reads: float,
+) -> None:
+    monkeypatch.setattr(module, "usable_cores", lambda: wrote)
+    kept.add("m:fn", None, "profile", {})
+    kept.save()
+    assert not load(str(kept.path)).is_empty
+    monkeypatch.setattr(module, "usable_cores", lambda: reads)
+    assert load(str(kept.path)).is_empty
+    assert f"'cpus': {wrote}" in caplog.text
+
+
 def test_the_file_stays_where_it_was_when_the_program_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
