@@ -99,7 +99,7 @@ class RemoteInvocation:
                 self.unready = self._reference.module not in self.isolate.modules
                 self.isolate.kill()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the call.
 
         Raises:
@@ -291,7 +291,7 @@ class RemoteInvocation:
 class WarmingInvocation(RemoteInvocation):
     """Makes one isolate ready for a function's calls: starts it, and imports the function's module there."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Do so, unless all are ready; what the import raises is left to the first call."""
         with suppress(_AllReady):
             self._run(pack((READY, (tuple(self._reference),), {})))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hybridrt import NotPortableError, Runtime
+from hybridrt import NotPortableError, Runtime, offload
 from hybridrt.errors import IsolateStartError
 from hybridrt.isolates import remote_invocation, wire
 from hybridrt.isolates.isolate_pool import processes
@@ -40,6 +40,11 @@ def lacks_memory(*_: Any, **__: Any) -> Any:
 
 async def test_a_call_returns_what_the_function_returns(isolation: Isolation) -> None:
     assert await run_isolated(far.add, 1, isolation=isolation, kwargs={"b": 2}) == 3
+
+
+async def test_a_parameter_may_have_the_name_self(isolation: Isolation) -> None:
+    away = offload(far.named, pure=True, where="isolate", isolation=isolation)
+    assert await away(self=1, fn=2, args=3) == (1, 2, 3)
 
 
 async def test_a_process_is_another_process() -> None:
