@@ -222,7 +222,7 @@ class Runtime:
         loop.set_default_executor(self.executor)
         self._default = _default_of(loop)
         if not self.govern_native:
-            self._loop_binding.pool.budget.native_limits.refuse()
+            self._loop_binding.pool.budget.native_limits.refuse(loop.is_closed)
         if self.govern_anyio and not self._loop_binding.at_once:
             self._anyio = AnyioThreads(self._loop_binding)
             self._anyio.open()
@@ -295,7 +295,7 @@ class Runtime:
         assert self._loop_binding is not None
         loop = self._loop_binding.loop
         if not self.govern_native:
-            self._loop_binding.pool.budget.native_limits.allow()
+            self._loop_binding.pool.budget.native_limits.allow(loop.is_closed)
         if self._watch is not None:
             self._watch.stop()
         if self._anyio is not None:

@@ -5,7 +5,8 @@ So while k of them compute, each library may use cores / k threads for a call. I
 once they come one at a time again. Calls whose native threads fill the cores run one at a time, while others
 wait for their turn; with one thread each they could run side by side, so those count, too.
 
-Used by the governor's thread. `refuse` and `allow` count runtimes that want the threads left alone.
+Used by the governor's thread. `refuse` and `allow` are for runtimes that want the threads left alone; one
+whose loop was closed without it wants nothing any more.
 
 Left alone are libraries whose number of threads belongs to the calling thread, as OpenMP's own, because the
 governor's thread cannot set it for others; and a number that other code has set meanwhile.
@@ -49,6 +50,10 @@ def may_govern_native() -> bool:
     return os.environ.get("HYBRIDRT_GOVERN_NATIVE", "1") != "0"
 
 
+def _never() -> bool:
+    return False
+
+
 class NativeLimits:
     """The bounds of one process.
 
@@ -69,9 +74,9 @@ class NativeLimits:
         self.bound: int | None = None
         self._find = find
         self._wanted = may_govern_native() if wanted is None else wanted
-        self._refused = 0
+        self._refusing: set[Callable[[], bool]] = set()
         self._lock = Lock()
-        """Guards the count of those that refuse."""
+        """Guards the list of those that refuse."""
         self._libraries: dict[str, Adjustable] = {}
         self._before: dict[str, int] = {}
         """Threads that a library used before it was bounded, by its identity."""
@@ -82,22 +87,26 @@ class NativeLimits:
     @property
     def active(self) -> bool:
         """Return True if threads may be bounded."""
-        return self._wanted and not self._refused
-
-    def refuse(self) -> None:
-        """Leave all threads alone from now on, until `allow` was called as often; from any thread."""
+        if not self._wanted:
+            return False
         with without_convoy(self._lock):
-            self._refused += 1
+            self._refusing = {is_over for is_over in self._refusing if not is_over()}
+            return not self._refusing
 
-    def allow(self) -> None:
-        """Take one `refuse` back."""
+    def refuse(self, is_over: Callable[[], bool] = _never) -> None:
+        """Leave all threads alone from now on, until `allow` or until that is over; from any thread."""
         with without_convoy(self._lock):
-            self._refused = max(0, self._refused - 1)  # a runtime may be closed in a forked child
+            self._refusing.add(is_over)
+
+    def allow(self, is_over: Callable[[], bool] = _never) -> None:
+        """Take that `refuse` back, if it is there: a runtime may be closed in a forked child."""
+        with without_convoy(self._lock):
+            self._refusing.discard(is_over)
 
     def start_clean(self) -> None:
         """Undo all bounds in a forked child, where neither what they were for nor those that refuse run."""
         self._lock = Lock()
-        self._refused = 0
+        self._refusing = set()
         self.restore()
 
     def step(self, now_ns: int, at_once: int, cores: int) -> bool:

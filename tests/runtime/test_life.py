@@ -247,6 +247,20 @@ def test_a_loop_may_end_without_closing_what_install_made() -> None:
     assert asyncio.run(main()) == "hybridrt"
 
 
+def test_a_runtime_that_refuses_and_whose_loop_ended_without_its_close_refuses_no_more() -> None:
+    async def main() -> Runtime:
+        runtime = hybridrt.install(govern_native=False)
+        assert not shared.native_limits.active
+        await offload(prefix)()
+        return runtime
+
+    before = shared.native_limits.active
+    runtime = asyncio.run(main())
+    assert shared.native_limits.active == before
+    asyncio.run(runtime.aclose())
+    assert shared.native_limits.active == before
+
+
 # ---------------------------------------------------------------------- arguments
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [
