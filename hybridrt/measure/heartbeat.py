@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextvars import Context
 
 __all__ = ["REST", "Heartbeat"]
 
@@ -55,6 +56,8 @@ class Heartbeat:
         self._steady_period = steady_period
         self._idle_period = idle_period
         self._timer: asyncio.TimerHandle | None = None
+        self._context = Context()
+        """Of the beats: that of the task that starts them would live as long as the loop."""
         self._due = 0.0
         self._current = period
         self._beats = 0
@@ -101,7 +104,7 @@ class Heartbeat:
             self._current = REST * self._idle_period if rests else self._idle_period
         # Not loop.time(): uvloop's is cached for a whole turn and counts milliseconds.
         self._due = time.perf_counter() + self._current
-        self._timer = self._loop.call_later(self._current, self._beat)
+        self._timer = self._loop.call_later(self._current, self._beat, context=self._context)
 
     def _rests(self) -> bool:
         """Return True if the loop's thread has done next to nothing since the last time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextvars import Context
 
 import pytest
 from hypothesis import given
@@ -128,7 +129,7 @@ class Loop:
         self.used_ns = 1_000_000_000
         self.timers: list[Timer] = []
 
-    def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
+    def call_later(self, delay: float, callback: Callable[[], None], *, context: Context) -> Timer:
         self.timers.append(Timer(self, delay, callback))
         return self.timers[-1]
 

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import psutil
@@ -22,6 +23,10 @@ from hybridrt import Reason, Runtime, RuntimeClosedError, blocking, offload
 from hybridrt.executor.budget import shared
 from hybridrt.measure import host
 from tests.loop.support import Gate, eventually, hold, sole_worker, turns
+
+
+class Connection:
+    """What a context variable may hold."""
 
 
 def prefix() -> str:
@@ -225,6 +230,24 @@ async def test_install_gives_the_running_loop_a_runtime() -> None:
     assert runtime.statistics().max_workers == 3
     await runtime.aclose()
     assert await offload(prefix)() == "hybridrt-private"
+
+
+async def test_what_the_context_of_the_task_that_installs_it_holds_is_freed_with_the_task() -> None:
+    variable: ContextVar[object] = ContextVar("variable")
+
+    async def start() -> weakref.ref[object]:
+        held = Connection()
+        variable.set(held)
+        hybridrt.install()
+        return weakref.ref(held)
+
+    held = await asyncio.create_task(start())
+    try:
+        await turns(2)
+        gc.collect()
+        assert held() is None
+    finally:
+        await Runtime.current().aclose()
 
 
 async def test_install_refuses_a_loop_that_has_a_runtime() -> None:
