@@ -100,7 +100,16 @@ class Pipe(AsyncIterator[Any]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End the pipe: cancel what is under way, and wait for it. It may be called again."""
+        """End the pipe: cancel what is under way, and wait for it. It may be called again.
+
+        Raises:
+            RuntimeError: Another task waits for an item of this pipe, or ends it just now.
+        """
+        if self._items.ag_running:  # type: ignore[attr-defined]  # it is one of Python's own
+            raise RuntimeError(
+                "another task waits for an item of this pipe, or ends it just now; cancel that task, which "
+                "ends the pipe, or let it get there before you call aclose()"
+            )
         await self._items.aclose()
 
     def statistics(self) -> PipeStatistics:

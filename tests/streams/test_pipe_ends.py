@@ -98,3 +98,20 @@ async def test_an_item_does_not_wait_for_the_turn_of_its_result() -> None:
         await eventually(lambda: [thing.number for thing in things.alive] == [0])
         first.set()
         assert await consumer == [*range(60)]
+
+
+async def test_a_pipe_is_not_closed_under_a_task_that_waits_for_an_item_and_its_cancelling_ends_it() -> None:
+    async def never(_: int) -> None:
+        await asyncio.Event().wait()
+
+    async with Runtime():
+        results = pipe([1], never)
+        consumer = asyncio.ensure_future(anext(results))
+        await eventually(lambda: results.statistics().items_in == 1)
+        with pytest.raises(RuntimeError, match=r"another task waits for an item .*; cancel that task"):
+            await results.aclose()
+        consumer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        assert [item async for item in results] == []
+        await results.aclose()
