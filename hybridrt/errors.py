@@ -76,7 +76,9 @@ class IsolateInitializerError(HybridrtError):
 
 
 class WorkerLostError(HybridrtError):
-    """The worker, a thread or a process, ended in the middle of the call; how far it came is unknown.
+    """The worker, a thread or a process, ended while it ran the call, or before it had it.
+
+    How far a call came that had started is unknown.
 
     Attributes:
         started: Whether the call had reached the worker.

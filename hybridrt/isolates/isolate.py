@@ -135,7 +135,7 @@ class Isolate:
                 handle_records(message.value)
                 message = self.wire.receive()
         except OutOfStepError:
-            raise WorkerLostError(f"{self} has sent what is no answer to its call, and is ended") from None
+            raise WorkerLostError(f"{self} has sent what is no answer to its call, so it was ended") from None
         except WireClosedError:
             fate, code = self._fate()
             raise WorkerLostError(fate, started=started, exitcode=code) from None

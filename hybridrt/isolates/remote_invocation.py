@@ -205,7 +205,8 @@ class RemoteInvocation:
                     return message, cold
                 refuse(self._reference)
                 self.isolate_pool, new = processes, 0
-        raise WorkerLostError(f"{fate} in the middle of {self._reference}", started=started, exitcode=code)
+        when = "while it ran" if started else "before it had the call of"
+        raise WorkerLostError(f"{fate} {when} {self._reference}", started=started, exitcode=code)
 
     def _make_ready(self, isolate: Isolate) -> Message | None:
         """Prepare an isolate, and have it import the function's module; return what it answers if it refuses.

@@ -96,7 +96,7 @@ class SubInterpreter(Isolate):
             thread.join(max(0.0, until - time.monotonic()))
 
     def _fate(self) -> tuple[str, int | None]:
-        return f"{self} ended: {self._problem}", None
+        return f"{self} ended ({self._problem})", None
 
     def __str__(self) -> str:
         return "a sub-interpreter"

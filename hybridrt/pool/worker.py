@@ -444,12 +444,12 @@ def _deliver(call: Call) -> None:
     call.deliver_quickly()
 
 
-_LOST = WorkerLostError("the worker ended in the middle of a call, and memory was lacking to say of which")
+_LOST = WorkerLostError("the worker thread ended while it ran a call, and memory was lacking to say which")
 
 
 def _lost(call: Call) -> WorkerLostError:
     try:
-        return WorkerLostError(f"the worker ended in the middle of {call.profile.name}")
+        return WorkerLostError(f"the worker thread ended while it ran {call.profile.name}")
     except MemoryError:
         return _LOST
 

@@ -279,7 +279,7 @@ def test_isolates_that_end_as_soon_as_they_are_started_are_given_up(
     lending: IsolatePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Recorded, "run", staticmethod(_lose(started=False)))
-    with pytest.raises(WorkerLostError, match=r"lost in the middle of .*far:add") as caught:
+    with pytest.raises(WorkerLostError, match=r"lost before it had the call of .*far:add") as caught:
         remote_invocation.RemoteInvocation(refer(far.add), lending)(1)
     assert not caught.value.started
     assert not lending.isolates()
@@ -299,7 +299,7 @@ def test_a_call_that_had_reached_its_isolate_is_not_done_twice(lending: IsolateP
     gone = lease(lending)
     gone.run = _lose(started=True)  # type: ignore[method-assign]
     lending.give_back(gone)
-    with pytest.raises(WorkerLostError, match=r"lost in the middle of .*far:add"):
+    with pytest.raises(WorkerLostError, match=r"lost while it ran .*far:add"):
         remote_invocation.RemoteInvocation(refer(far.add), lending)(1)
 
 
