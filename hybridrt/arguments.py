@@ -5,6 +5,8 @@ The type is checked before the range, and a number that is not one (`nan`) is ou
 
 from __future__ import annotations
 
+import sys
+
 __all__ = ["check_choice", "check_count", "check_flag", "check_seconds"]
 
 
@@ -47,6 +49,10 @@ def check_seconds(name: str, value: object, *, zero: bool = True, optional: bool
     if value is None and optional:
         return
     wanted = f"a number {'>=' if zero else '>'} 0{_or_none(optional)}"
+    if isinstance(value, int) and value > sys.float_info.max:  # its digits may be too many to be shown
+        raise ValueError(
+            f"{_subject(name, 'seconds')} {wanted}, got more than a float can hold; use math.inf"
+        )
     text = f"{_subject(name, 'seconds')} {wanted}, got {value!r}"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError(text)

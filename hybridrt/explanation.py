@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from types import FunctionType
+from inspect import isasyncgenfunction, iscoroutinefunction
+from types import FunctionType, MethodType
 from typing import Any
 
 from hybridrt.callables import is_generator_function
@@ -44,7 +45,8 @@ def explain(fn: Callable[..., Any]) -> Explanation:
         fn: An offloaded function, or a plain one that was offloaded or submitted.
 
     Raises:
-        TypeError: `fn` is no function; one that is named in a text is to be imported first.
+        TypeError: `fn` is no function, or an asynchronous one; one that is named in a text is to be imported
+            first.
 
     Example:
         >>> def count_words(text: str) -> int:
@@ -54,6 +56,11 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     """
     if not callable(fn):
         raise TypeError(f"explain needs the function itself, got {fn!r}")
+    if isinstance(fn, (FunctionType, MethodType)) and (iscoroutinefunction(fn) or isasyncgenfunction(fn)):
+        raise TypeError(
+            f"explain needs a function that may be offloaded, got {fn!r}, which runs on the loop; "
+            "ask for a computing function that it calls"
+        )
     offloaded = fn if isinstance(fn, Offloaded) else None
     function = fn if offloaded is None else offloaded._fn
     key, name, _ = identify(function)

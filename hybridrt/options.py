@@ -51,7 +51,6 @@ class Options:
     batch_wait: float | None = None
 
     def __post_init__(self) -> None:
-        check_choice("where", self.where, get_args(Where))
         check_choice("isolation", self.isolation, get_args(Isolation))
         check_flag("pure", self.pure)
         if self.abandon_on_cancel is not None:
@@ -73,6 +72,7 @@ class Options:
             raise NotImplementedError(
                 "where='cluster' is not there yet; use 'isolate' for the cores of this machine, or 'thread'"
             )
+        check_choice("where", self.where, ("auto", *get_args(Placement)))
         if self.where == "isolate" and not self.pure:
             raise ValueError(
                 "where='isolate' needs pure=True, your word that the function shares no state and that its "

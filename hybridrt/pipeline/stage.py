@@ -62,13 +62,17 @@ def stage(
         name: For errors and statistics. None: the function's.
 
     Raises:
-        TypeError: `fn` is no function.
+        TypeError: `fn` is no function, or `name` is no text.
         ValueError: A number is too small.
 
     Example:
         >>> stage(len, concurrency=2).name
         'len'
     """
+    if not callable(fn):
+        raise TypeError(f"stage needs a function of one item, got {fn!r}")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"name must be a str or None, got {name!r}")
     check_count("concurrency", concurrency, least=1, unit="items at once", optional=True)
     check_count("buffer", buffer, least=1, unit="items", optional=True)
     kind, ready = _classify(fn)

@@ -220,3 +220,15 @@ async def test_a_wrong_call_fails_as_a_plain_one() -> None:
 
     with pytest.raises(TypeError, match=r"takes 1 positional argument but 2 were given"):
         await one(1, 2)  # type: ignore[call-arg]  # the mistake under test
+
+
+@pytest.mark.parametrize("value", [10**400, 10**5000], ids=["400 digits", "5000 digits"])
+def test_a_time_beyond_all_floats_is_told_at_once(value: int) -> None:
+    told = r"timeout is in seconds and must be a number >= 0 or None, got more than a float can hold; .*inf"
+    with pytest.raises(ValueError, match=told):
+        offload(len, timeout=value)
+
+
+def test_an_unknown_place_is_told_with_those_that_are_there() -> None:
+    with pytest.raises(ValueError, match=r"'auto', 'inline', 'thread', 'isolate', got 'moon'"):
+        offload(where="moon")  # type: ignore[call-overload]  # the mistake under test

@@ -464,3 +464,16 @@ def test_a_function_is_explained_after_its_loop_has_gone() -> None:
 
     assert asyncio.run(offload(double)(4)) == 8
     assert explain(double).calls == 1
+
+
+async def awaited() -> None: ...
+
+
+async def yielded() -> AsyncIterator[None]:
+    yield
+
+
+@pytest.mark.parametrize("fn", [awaited, yielded])
+def test_an_asynchronous_function_is_refused_with_what_to_ask_for(fn: Any) -> None:
+    with pytest.raises(TypeError, match=r"got <function .* runs on the loop; ask for a computing function"):
+        explain(fn)

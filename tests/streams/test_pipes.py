@@ -511,6 +511,8 @@ async def test_the_statistics_name_the_bottleneck() -> None:
         (lambda: pipe([1], double, progress=asyncio.sleep), "progress is a function .* not awaited"),  # type: ignore[arg-type]
         (lambda: stage(double, concurrency=0), "concurrency is in items at once and must be an int >= 1"),
         (lambda: stage(double, buffer=0), "buffer is in items and must be an int >= 1"),
+        (lambda: stage(5), "stage needs a function of one item, got 5"),  # type: ignore[arg-type]
+        (lambda: stage(double, name=3), "name must be a str or None, got 3"),  # type: ignore[arg-type]
     ],
 )
 def test_what_makes_no_pipe_is_refused(make: Callable[[], Any], told: str) -> None:
