@@ -148,7 +148,8 @@ class FunctionStatistics:
         placement: Where its calls run, if that is chosen; None of functions that run in threads alone.
         batches: What its batches were like; None of functions that are not batched.
         delay_share: Share of the lateness of the runtime's loop that its calls have caused lately: they had
-            the GIL, or the loop, while a timer waited for its turn. None if none was seen.
+            the GIL, or the loop, while a timer waited for its turn. None if none was seen. After the process
+            stood still for seconds, as a suspended one, it reads too small for some minutes.
     """
 
     name: str
