@@ -147,6 +147,9 @@ from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+if sys.version_info < (3, 11):  # noqa: UP036  # a checkout; an installer has looked
+    raise ImportError(f"hybridrt needs Python 3.11 or newer, this is {sys.version.split()[0]}")
+
 import hybridrt.integrations.opentelemetry  # noqa: F401  it registers itself
 from hybridrt.batches.offloaded import Batched
 from hybridrt.control.window import Limits, Policy, State, Window

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import subprocess
+import sys
 import tomllib
 
 from .test_layers import PACKAGE, ROOT, imports, module_of, sources
@@ -34,3 +37,11 @@ def test_the_readme_tells_how_to_install_it_and_names_each_extra_that_a_program_
     }  # for examples and tests
     assert all(f"`{extra}`" in README for extra in wanted)
     assert set(re.findall(r"hybridrt\[(\w+)\]", README)) <= set(PROJECT["optional-dependencies"])
+
+
+def test_an_older_python_is_told_which_one_is_needed() -> None:
+    """As from a checkout: an installer has looked."""
+    ast.parse((ROOT / PACKAGE / "__init__.py").read_text(), feature_version=(3, 10))
+    script = f"import sys; sys.version_info = (3, 10, 0); import {PACKAGE}"
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT)
+    assert re.search(r"ImportError: hybridrt needs Python 3\.11 or newer, this is 3\.", ended.stderr)
