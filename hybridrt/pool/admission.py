@@ -80,14 +80,6 @@ class FifoAdmission:
         """Return the length of the queue."""
         return len(self._queue)
 
-    def governed_running(self, running: int, waiting: int) -> int:
-        """Return all running calls."""
-        return running
-
-    def threads_for(self, size: int, highest: int) -> int:
-        """Return the size: it counts threads."""
-        return size
-
     def counts(self) -> dict[str, int]:
         """Return the length of the queue."""
         return {"queue": len(self._queue)}
@@ -233,14 +225,6 @@ class LaneAdmission:
     def governed(self) -> int:
         """Return the length of the waiting lane."""
         return len(self._waiting)
-
-    def governed_running(self, running: int, waiting: int) -> int:
-        """Return the running calls of the waiting lane."""
-        return waiting
-
-    def threads_for(self, size: int, highest: int) -> int:
-        """Return the hard limit: idle threads leave by their timeout."""
-        return highest
 
     def counts(self) -> dict[str, int]:
         """Return the queued calls by kind."""

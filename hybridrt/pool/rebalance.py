@@ -185,7 +185,8 @@ def close_window_locked(pool: Pool, now_ns: int) -> list[Worker]:
     """Let the policy decide if a window is over, and start what a new size allows."""
     if not pool.sizing.close_window(pool, now_ns):
         return []
-    pool.roster.ceiling = pool.admission.threads_for(pool.sizing.state.workers, pool.limits.highest)
+    if pool.admission.governs_all:  # the size counts threads; else idle ones leave by their timeout
+        pool.roster.ceiling = pool.sizing.state.workers
     if len(pool.roster.workers) > pool.roster.ceiling:
         dismiss_idle(pool)
     return dispatch_locked(pool)

@@ -87,14 +87,6 @@ class Admission(Protocol[C]):
         """Return how many queued calls the policy's size holds back."""
         ...
 
-    def governed_running(self, running: int, waiting: int) -> int:
-        """Return how many running calls count against the policy's size."""
-        ...
-
-    def threads_for(self, size: int, highest: int) -> int:
-        """Return how many threads are worth keeping at a size."""
-        ...
-
     def counts(self) -> dict[str, int]:
         """Return the queued calls by lane."""
         ...

@@ -463,7 +463,7 @@ class Pool:
 
     def governed_running(self) -> int:
         """Return how many running calls count against the policy's size."""
-        return self.admission.governed_running(self.busy, self.waiting)
+        return self.busy if self.admission.governs_all else self.waiting
 
     def set_cores_locked(self, cores: float, capacity: float) -> None:
         """Let the policy go by another number of cores."""
