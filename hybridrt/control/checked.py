@@ -45,8 +45,10 @@ def check_policy(policy: object, names: Iterable[str]) -> None:
         raise ValueError(f"governs of a policy must be 'all' or 'waiting', got {governs!r}")
 
 
-class CheckedPolicy(Policy):
+class CheckedPolicy:
     """A user's policy, of which errors and impossible answers leave the size as it is.
+
+    What it counts and needs, and how often it is asked, stays as it was at first.
 
     Args:
         policy: Has passed `check_policy`.
@@ -54,28 +56,14 @@ class CheckedPolicy(Policy):
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._interval = float(policy.interval)
         self.name = type(policy).__name__
-        self._governs, self._needs_moved = policy.governs, bool(policy.needs_moved)
+        self.interval = float(policy.interval)
+        self.governs: Literal["all", "waiting"] = policy.governs
+        self.needs_moved = bool(policy.needs_moved)
         self.error: Exception | None = None
         """What the last decision failed with; None while it works."""
         self.failures = 0
         """How many decisions failed."""
-
-    @property
-    def interval(self) -> float:
-        """Seconds between two decisions, as it was at first."""
-        return self._interval
-
-    @property
-    def governs(self) -> Literal["all", "waiting"]:
-        """What the size counts, as it was at first."""
-        return self._governs
-
-    @property
-    def needs_moved(self) -> bool:
-        """Whether bytes are to be measured, as it was at first."""
-        return self._needs_moved
 
     def start(self, limits: Limits) -> State:
         """Return the first state.
