@@ -68,7 +68,4 @@ class PaperPolicy:
         return 1, 0, Reason.DEMAND
 
     def _bounds(self, limits: Limits) -> Limits:
-        lowest = min(self.lowest, limits.highest)
-        return Limits(
-            lowest=max(lowest, limits.lowest), highest=min(max(self.highest, limits.lowest), limits.highest)
-        )
+        return Limits(lowest=limits.clamp(self.lowest), highest=limits.clamp(self.highest))

@@ -150,8 +150,8 @@ class ThroughputPolicy:
         return replace(state, workers=base + 1, phase=Phase.MORE, reason=Reason.EXPLORING)
 
     def _bounds(self, limits: Limits) -> Limits:
-        lowest = min(max(self.lowest, limits.lowest), limits.highest)
-        return Limits(lowest=lowest, highest=min(max(self.highest, lowest), limits.highest))
+        lowest = limits.clamp(self.lowest)
+        return Limits(lowest=lowest, highest=limits.clamp(max(self.highest, lowest)))
 
 
 def _settle(state: ThroughputState, workers: int | None = None) -> ThroughputState:
