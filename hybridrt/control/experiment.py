@@ -149,15 +149,11 @@ def judge(patience: float, limits: Limits, state: DemandState, window: Window) -
     if state.clock - state.trial_at > GIVE_UP and not is_pressed(state, window):
         return _give_up(state)
     if state.time < 0.1 or not state.done or not state.best:
-        return (
-            state
-            if state.clock - state.trial_at < 2 * LAST
-            else _hold(patience, _end(state, state.before), state.before)
-        )
+        return state if state.clock - state.trial_at < 2 * LAST else _hold(patience, state, state.before)
     ratio, doubt = _compare(limits, state)
     final = _is_final(state)
     if final and state.done < FEW:
-        held = _hold(patience, _end(state, state.before), state.before)
+        held = _hold(patience, state, state.before)
         return _learn_slower(patience, held, state) if _each_did_its_share(state, ratio) else held
     if state.trial is Trial.FEWER:
         return _judge_fewer(patience, limits, state, ratio, doubt, final)
@@ -234,14 +230,15 @@ def _reject_fewer(patience: float, limits: Limits, state: DemandState, ratio: fl
     alone = state.service if alone_now else min(state.alone, state.service)
     if not alone_now:
         workers = limits.clamp(min(state.before, math.ceil(staff(state.workers / ratio))))
-        held = _hold(patience, replace(_end(state, workers), alone=alone), workers)
-        return replace(held, retry_at=state.clock + SOON)
+        return replace(_hold(patience, state, workers), alone=alone, retry_at=state.clock + SOON)
     wanted = math.ceil(staff(state.best * alone))
     workers = limits.clamp(max(state.workers + 1, min(2 * state.before, wanted)))
     # No call waited for another before either: nothing says that more threads would not do more.
     useful = not state.knee and state.best * alone >= 0.85 * state.before
-    state = replace(_end(state, workers), alone=alone, alone_at=state.workers, exact=True, depth=0)
-    return replace(state, knee=0, patience=patience) if useful else _hold(patience, state, workers)
+    state = replace(state, alone=alone, alone_at=state.workers, exact=True, depth=0)
+    if useful:
+        return replace(_end(state, workers), knee=0, patience=patience)
+    return _hold(patience, state, workers)
 
 
 def _judge_more(
@@ -254,7 +251,7 @@ def _judge_more(
     if ratio - doubt > needed or (final and ratio >= needed):
         return _keep_more(patience, state, clear=added >= 0.5 and ratio - doubt >= 1.0 + 0.7 * added)
     if ratio + 2.0 * doubt < needed or final:
-        held = _hold(patience, _end(state, state.before), state.before)
+        held = _hold(patience, state, state.before)
         if state.exact or state.clock < state.fewer_at:
             return held
         return replace(held, retry_at=state.clock, patience=state.patience)  # fewer are tried next
@@ -280,10 +277,10 @@ def _end(state: DemandState, workers: int) -> DemandState:
 
 
 def _hold(patience: float, state: DemandState, knee: int) -> DemandState:
-    """Stay at a knee, the longer the more often it was found."""
+    """End the trial and stay at a knee, the longer the more often it was found."""
     now = min(PATIENCE_GROWTH * patience, max(patience, state.patience))
     return replace(
-        state,
+        _end(state, knee),
         knee=knee,
         knee_throughput=state.best,
         retry_at=state.clock + now,
