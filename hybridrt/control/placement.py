@@ -157,11 +157,10 @@ def decide(before: Choice, evidence: Evidence, machine: Machine) -> Choice:
         return replace(before, where=where, reason=reason, prices=prices)
     if where != before.where or before.reason in _PASSING:
         patience = AGAIN_FELT if where == "isolate" and evidence.classed else AGAIN
-        again_at = evidence.calls + patience
-        return Choice(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
-    if evidence.calls <= before.again_at:
+    elif evidence.calls <= before.again_at:
         return replace(before, reason=reason, prices=prices)
-    patience = min(2 * before.patience, AGAIN_MAX)
+    else:
+        patience = min(2 * before.patience, AGAIN_MAX)
     again_at = evidence.calls + patience
     return Choice(where=where, reason=reason, prices=prices, again_at=again_at, patience=patience)
 

@@ -40,12 +40,11 @@ def find_veto(limits: Limits, state: DemandState, window: Window) -> Reason | No
 
 
 def _is_full(limits: Limits, state: DemandState, window: Window) -> bool:
-    load = state.load
     if crowds_gil(limits, state, window):
         return True
-    if load >= FULL * limits.cores and load >= FULL * limits.capacity:
-        return True
-    return load >= FULL * limits.capacity and not _leaves_gil(limits, state, window)
+    if state.load < FULL * limits.capacity:
+        return False
+    return state.load >= FULL * limits.cores or not _leaves_gil(limits, state, window)
 
 
 def outdoes_gil(limits: Limits, state: DemandState) -> bool:
