@@ -45,19 +45,8 @@ class Sizing:
         self._calm = False
         self.state: State = policy.start(limits)
         self._log: deque[tuple[State, Window, int]] = deque(maxlen=LOG)
-        first = self.state
         self.decisions: deque[Decision] = deque(maxlen=200)
-        self.decisions.append(
-            Decision(
-                at=0.0,
-                workers=first.workers,
-                previous=first.workers,
-                reason=first.reason,
-                beta=first.beta,
-                queued=0,
-                running=0,
-            )
-        )
+        self._note(self.state, now_ns)
 
     def set_limits(self, limits: Limits) -> None:
         """Decide within other bounds from now on; the log begins anew, since it is replayed within one."""
@@ -81,7 +70,7 @@ class Sizing:
         stays = (self.state.workers, self.state.reason) == (before.workers, Reason.HOLD)
         self._calm = stays and not self.state.streak
         if (self.state.workers, self.state.reason) != (before.workers, before.reason):
-            self.decisions.append(self._decision(pool, before, now_ns))
+            self._note(before, now_ns, pool.queued, pool.busy)
         return self.state.workers != before.workers
 
     def tell_failure(self) -> None:
@@ -118,13 +107,14 @@ class Sizing:
             sizes=tuple(size for _, _, size in kept),
         )
 
-    def _decision(self, pool: Pool, before: State, now_ns: int) -> Decision:
-        return Decision(
+    def _note(self, before: State, now_ns: int, queued: int = 0, running: int = 0) -> None:
+        decision = Decision(
             at=(now_ns - self._made_ns) / 1e9,
             workers=self.state.workers,
             previous=before.workers,
             reason=self.state.reason,
             beta=self.state.beta,
-            queued=pool.queued,
-            running=pool.busy,
+            queued=queued,
+            running=running,
         )
+        self.decisions.append(decision)
