@@ -341,11 +341,20 @@ class Governor:
             delay_ns: How long it waited for it.
             slept: Whether it woke by itself; if not, it knows nothing of the GIL.
         """
-        process_cpu = process_cpu_ns - self.process_cpu_ns
+        tick = Tick(
+            now=now_ns,
+            slept=slept,
+            prompt=prompt,
+            delay=delay_ns,
+            steady=prompt and self._was_prompt,
+            before=self._stepped_ns,
+            process_cpu=process_cpu_ns - self.process_cpu_ns,
+            switch_interval=switch_interval_ns(),
+            gil=self.budget.gil,
+        )
         self.process_cpu_ns = process_cpu_ns
         to_start: list[Worker] = []
         spilled: list[Call] = []
-        tick = self._look(now_ns, process_cpu, prompt=prompt, delay_ns=delay_ns, slept=slept)
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
                 self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
@@ -371,7 +380,10 @@ class Governor:
                     to_start += close_window_locked(pool, now_ns)
                     to_start += overdraw_locked(pool, now_ns, before_ns)
                     to_start += dispatch_stranded_locked(pool)
-                self._relieve_limiters_locked(now_ns, before_ns, to_start, spilled)
+                for limiter in self.budget.limiters:
+                    more, taken = relieve_limiter_locked(limiter, now_ns, before_ns)
+                    to_start += more
+                    spilled += taken
                 active = any(pool.is_active() for pool in pools)
                 resting = active or all(pool.at_rest() for pool in pools)
                 self._queued = any(pool.queued for pool in pools)
@@ -414,19 +426,6 @@ class Governor:
             active, resting, TICK_NS if changed or to_start or self._finder.is_looking else longest
         )
 
-    def _look(self, now_ns: int, process_cpu_ns: int, *, prompt: bool, delay_ns: int, slept: bool) -> Tick:
-        return Tick(
-            now=now_ns,
-            slept=slept,
-            prompt=prompt,
-            delay=delay_ns,
-            steady=prompt and self._was_prompt,
-            before=self._stepped_ns,
-            process_cpu=process_cpu_ns,
-            switch_interval=switch_interval_ns(),
-            gil=self.budget.gil,
-        )
-
     def _measure(self, tick: Tick) -> None:
         """Bring up to date how contended the GIL is."""
         load = self.budget.gil_load
@@ -445,15 +444,6 @@ class Governor:
         self._host_due_ns = tick.now + _HOST_NS
         self.budget.kept = self._kept.read(tick.now, self.budget.cores)
         return self.budget.look_at_host()
-
-    def _relieve_limiters_locked(
-        self, now_ns: int, before_ns: int, to_start: list[Worker], spilled: list[Call]
-    ) -> None:
-        """See to limiters where calls wait for isolates; add those that are to run elsewhere to `spilled`."""
-        for limiter in self.budget.limiters:
-            more, taken = relieve_limiter_locked(limiter, now_ns, before_ns)
-            to_start += more
-            spilled += taken
 
     def _choose_sleep(self, active: bool, resting: bool, longest: int) -> int | None:
         if active:

@@ -207,7 +207,7 @@ class Shield:
         """
         if now_ns - self._look_ns >= LOOK_NS:
             self._look_ns = now_ns
-            self.loop_delay = self._worst_delay(now_ns / 1e9)
+            self.loop_delay = max((watch.delay(now_ns / 1e9) for watch in self._living()), default=None)
         with without_convoy(self._budget.lock):
             watches = self._step_locked(now_ns, pools, gil_taken=gil_taken, brief=brief)
         _quicken(watches)
@@ -278,9 +278,6 @@ class Shield:
     def lateness_locked(self) -> float | None:
         """Return the loops' delay at the last look over what it may be; None without a loop."""
         return None if self.loop_delay is None else self.loop_delay / self._target
-
-    def _worst_delay(self, now: float) -> float | None:
-        return max((watch.delay(now) for watch in self._living()), default=None)
 
     def _living(self) -> list[Watch]:
         """Return the watches of loops that go on, and forget the others."""
