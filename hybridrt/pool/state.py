@@ -585,9 +585,8 @@ class SharedBudget:
         """Forget all that ran; used at the start and in a forked child."""
         self.lock = threading.Lock()
         self.permits.forget()
-        self.waiting_for_permit: dict[Pool, None] = {}
+        self.waiting_for_permit: dict[Pool, None] = self.permits.queued
         """Pools with calls that lack a permit, the one that has had no turn for longest first."""
-        self.permits.queued = self.waiting_for_permit
         self.gil_load = GilLoad(switch_interval_ns())
         self.kept = Kept()
         """For how long calls had no core lately, beyond what the kernel tells of each thread."""
