@@ -15,12 +15,12 @@ from hybridrt.pool.lock import without_convoy
 from hybridrt.pool.roster import dismiss_idle, has_capacity
 from hybridrt.pool.run_queue import Standstill
 from hybridrt.pool.scheduler import (
-    acquire_limiters_locked,
     assign_locked,
     dispatch_after_locked,
     dispatch_locked,
     dispatch_others_locked,
     left_queue_locked,
+    passed_limiter_locked,
     release_limiters_locked,
 )
 from hybridrt.pool.shutdown import queue_again_locked
@@ -123,11 +123,8 @@ def relieve_limiter_locked(
         and limiter.active < limiter.most
         and still_ns >= _patience_ns(first.pool, first.profile)
     ):
-        pool = limiter.let_in_beyond().pool
-        first.limiters_passed += 1
-        del pool.at_limiters[first]
+        pool = passed_limiter_locked(limiter.let_in_beyond())
         pool.tally.overdrafts += 1
-        acquire_limiters_locked(pool, first)
         to_start += dispatch_locked(pool)
     return to_start, spilled
 

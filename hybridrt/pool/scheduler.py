@@ -32,7 +32,6 @@ from hybridrt.values import Kind
 
 __all__ = [
     "Batch",
-    "acquire_limiters_locked",
     "admits_at_once_locked",
     "assign_locked",
     "begin_next",
@@ -49,7 +48,9 @@ __all__ = [
     "finish_batch",
     "finish_helped",
     "left_queue_locked",
+    "passed_limiter_locked",
     "push",
+    "put_back_locked",
     "release_limiters_locked",
     "requeue_locked",
     "resize_limiter_locked",
@@ -158,8 +159,8 @@ def _pass_limiters(pool: Pool, call: Call) -> bool:
     return True
 
 
-def requeue_locked(pool: Pool, call: Call, *, first: bool = False) -> None:
-    """Put a call into its lane, at the end or before all others; what it had been given is taken back."""
+def requeue_locked(pool: Pool, call: Call) -> None:
+    """Put a call at the end of its lane; what it had been given is taken back."""
     call.state = QUEUED
     call.permit = NONE
     call.in_waiting_lane = False
@@ -168,10 +169,16 @@ def requeue_locked(pool: Pool, call: Call, *, first: bool = False) -> None:
         call.place = pool.resolve_lane
     else:
         pool.admission.put(call)
-    if first:
-        lane = call.place
-        assert isinstance(lane, OrderedDict)
-        lane.move_to_end(call, last=False)
+
+
+def put_back_locked(pool: Pool, call: Call) -> None:
+    """Queue a call again that was taken out and did not begin, before all others of its lane."""
+    call.classified_locked()
+    pool.queued += 1
+    requeue_locked(pool, call)
+    lane = call.place
+    assert isinstance(lane, OrderedDict)
+    lane.move_to_end(call, last=False)
 
 
 def dispatch_locked(pool: Pool) -> list[Worker]:
@@ -214,19 +221,12 @@ def assign_locked(pool: Pool, call: Call, to_start: list[Worker]) -> None:
     try:
         worker = idle.pop() if idle else add_worker(pool, to_start)
     except MemoryError:
-        _put_back(pool, call)
+        if call.permit:
+            pool.budget.permits.give_back(call.permit)
+        put_back_locked(pool, call)
+        pool.roster.retries = True
     else:
         _begin(pool, worker, call)
-
-
-def _put_back(pool: Pool, call: Call) -> None:
-    """Queue a call again that was taken out and did not begin."""
-    if call.permit:
-        pool.budget.permits.give_back(call.permit)
-    call.classified_locked()
-    pool.queued += 1
-    requeue_locked(pool, call, first=True)
-    pool.roster.retries = True
 
 
 def take_locked(pool: Pool) -> Call | None:
@@ -378,18 +378,18 @@ def release_limiters_locked(pool: Pool, call: Call) -> dict[Pool, None]:
     for limiter in call.limiters[: call.limiters_passed]:
         follower = limiter.release()
         if follower is not None:
-            touched[_passed_limiter_locked(follower)] = None
+            touched[passed_limiter_locked(follower)] = None
     call.limiters = ()
     return touched
 
 
 def resize_limiter_locked(limiter: WatchedLimiter[Call], limit: int, most: int) -> list[Worker]:
     """Let so many calls in at once from now on; return the workers to be started for those that waited."""
-    touched = {_passed_limiter_locked(call): None for call in limiter.resize(limit, most)}
+    touched = {passed_limiter_locked(call): None for call in limiter.resize(limit, most)}
     return [worker for pool in touched for worker in dispatch_locked(pool)]
 
 
-def _passed_limiter_locked(call: Call) -> Pool:
+def passed_limiter_locked(call: Call) -> Pool:
     """Take a call that a limiter has let in through the next ones; return its pool, whose queue has moved."""
     pool = call.pool
     call.limiters_passed += 1

@@ -19,8 +19,8 @@ from hybridrt.pool.scheduler import (
     dispatch_others_locked,
     dispatch_to_idle_locked,
     end_assignment_locked,
+    put_back_locked,
     release_limiters_locked,
-    requeue_locked,
 )
 from hybridrt.pool.state import CANCELLED, DONE, RUNNING, Call, Pool, Worker
 from hybridrt.pool.uninterrupted import uninterrupted
@@ -189,8 +189,7 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         queue_again_locked(worker)
         pool.tally.workers_lost += call is not None
         if call is not None and call.state == RUNNING:
-            _book_lost(pool, call)
-            to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+            to_start = _book_lost(pool, call)
         else:
             to_start = dispatch_others_locked(pool, pool)
     pool.start(to_start)
@@ -202,17 +201,17 @@ def helped_lost(call: Call) -> None:
     """A call that ran inside another one was lost."""
     pool = call.pool
     with without_convoy(pool.budget.lock):
-        _book_lost(pool, call)
-        to_start = dispatch_after_locked(pool, release_limiters_locked(pool, call))
+        to_start = _book_lost(pool, call)
     pool.start(to_start)
     pool.hooks.lost(call)
 
 
-def _book_lost(pool: Pool, call: Call) -> None:
-    """Count a call that its worker took with it; it was not measured to its end."""
+def _book_lost(pool: Pool, call: Call) -> list[Worker]:
+    """Count a call that its worker took with it, without its figures; start what that makes room for."""
     call.state = DONE
     pool.tally.failed += 1
     call.classified_locked()
+    return dispatch_after_locked(pool, release_limiters_locked(pool, call))
 
 
 def queue_again_locked(worker: Worker) -> bool:
@@ -224,9 +223,7 @@ def queue_again_locked(worker: Worker) -> bool:
         except IndexError:  # the worker was faster
             break
         found = True
-        call.classified_locked()
-        pool.queued += 1
-        requeue_locked(pool, call, first=True)
+        put_back_locked(pool, call)
     return found
 
 
