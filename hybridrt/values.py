@@ -406,11 +406,11 @@ class CallEvent:
     at_ns: int
     place: Placement
     context: Context = field(default_factory=Context, repr=False, compare=False)
-    queue_wait: float | None = field(default=None)
-    wall: float | None = field(default=None)
-    cpu: float | None = field(default=None)
-    error: str | None = field(default=None)
-    cancel_requested: bool = field(default=False)
+    queue_wait: float | None = None
+    wall: float | None = None
+    cpu: float | None = None
+    error: str | None = None
+    cancel_requested: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave the context behind, which cannot be pickled; the other side gets an empty one."""

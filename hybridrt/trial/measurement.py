@@ -68,7 +68,9 @@ async def measure(where: Where, call: Call, plan: Plan, first: float | None = No
     try:
         plan.say(f"{where}: first call")
         if first is None:
-            first = await _first(call)
+            begun = time.perf_counter()
+            await call()
+            first = time.perf_counter() - begun
         return await _measure(where, call, plan, first)
     except Exception as error:
         if where == "inline":  # it failed where it runs best: there is nothing to compare
@@ -80,12 +82,6 @@ def _kind(error: Exception) -> str:
     if isinstance(error, NotImplementedError):
         return "not there yet"
     return "not portable" if isinstance(error, NotPortableError) else f"raised {type(error).__name__}"
-
-
-async def _first(call: Call) -> float:
-    begun = time.perf_counter()
-    await call()
-    return time.perf_counter() - begun
 
 
 async def _measure(where: Where, call: Call, plan: Plan, first: float) -> TrialRow:

@@ -4,7 +4,6 @@ terminal."""
 from __future__ import annotations
 
 import sys
-from types import TracebackType
 
 __all__ = ["ProgressLine"]
 
@@ -19,9 +18,7 @@ class ProgressLine:
     def __enter__(self) -> ProgressLine:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._write("")
 
     def say(self, text: str) -> None:

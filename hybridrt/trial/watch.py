@@ -11,7 +11,6 @@ import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from threading import Event, Thread
-from types import TracebackType
 
 from hybridrt.measure.gil import GilProbe
 from hybridrt.measure.heartbeat import Heartbeat
@@ -49,9 +48,7 @@ class LoopWatch:
         self._heartbeat.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._heartbeat.stop()
 
     def summary(self) -> LoopDelay | None:
@@ -75,9 +72,7 @@ class GilWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
