@@ -28,7 +28,9 @@ else:
 __all__ = ["Memory", "gil_enabled", "read_memory", "throttled_ns", "usable_cores"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
+"""Where the control groups are mounted."""
 _OWN = Path("/proc/self/cgroup")
+"""Names those of this process."""
 _CPU_FILES = (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
 """Quota and period of a cgroup, version 2 and version 1."""
 _MEMORY_FILES = (
@@ -67,10 +69,6 @@ def usable_cores(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float:
 
     The smallest of affinity (or `PYTHON_CPU_COUNT` where the interpreter honours it) and the CPU quotas of
     its control groups, which may be part of a core.
-
-    Args:
-        cgroups: Where the control groups are mounted.
-        own: Names those of this process.
     """
     counter = getattr(os, "process_cpu_count", None)
     cores = os.cpu_count() or 1
@@ -98,12 +96,7 @@ def cpu_quota(cgroups: Path = _CGROUPS, own: Path = _OWN) -> float | None:
 
 
 def throttled_ns(cgroups: Path = _CGROUPS, own: Path = _OWN) -> int | None:
-    """Return for how long CPU quotas have stopped the control groups of this process, summed over the cores.
-
-    Args:
-        cgroups: Where the control groups are mounted.
-        own: Names those of this process.
-    """
+    """Return for how long CPU quotas have stopped the control groups of this process, over all cores."""
     times = []
     for group in _groups("cpu", cgroups, own):
         words = _words(group / "cpu.stat")
@@ -128,8 +121,8 @@ def read_memory(
     Args:
         memory_max: A budget in bytes for the process and its `children`, or None.
         children: Process ids that share the budget; what they share of their memory counts for each.
-        cgroups: Where the control groups are mounted.
-        own: Names those of this process.
+        cgroups: As `_CGROUPS`.
+        own: As `_OWN`.
     """
     total, available = _host_memory()
     limits = [(total, None if available is None else total - available)]
