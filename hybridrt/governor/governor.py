@@ -353,8 +353,7 @@ class Governor:
             gil=self.budget.gil,
         )
         self.process_cpu_ns = process_cpu_ns
-        to_start: list[Worker] = []
-        spilled: list[Call] = []
+        to_start, spilled = tick.to_start, list[Call]()
         if not self.budget.lock.locked():  # else somebody in the middle of a section has had the GIL
             with without_convoy(self.budget.lock):
                 self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
@@ -372,7 +371,7 @@ class Governor:
                     for pool in pools:
                         to_start += dispatch_locked(pool)
                 for pool in pools:
-                    changed |= sample_pool(pool, tick, to_start)
+                    changed |= sample_pool(pool, tick)
                 note_native(tick)
                 # A step that comes late has not looked, which does not mean that nothing has started.
                 before_ns, self._stepped_ns = max(self._stepped_ns, now_ns - SPARE_NS), now_ns

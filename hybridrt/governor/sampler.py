@@ -63,6 +63,7 @@ class Tick:
         soon_ns: When the first call with a short permit may turn out to be long, from now; filled in.
         holding: Workers whose call takes long and keeps back what ended before it, to be released without
             the lock; filled in.
+        to_start: Workers to be started without the lock; filled in.
         unseen_waits: Calls that waited where it could not be told from within, and had a permit that was
             taken from them; with the CPU time of their threads; filled in.
         first_looks: Of functions met in this step: the age of a call for the first look.
@@ -83,6 +84,7 @@ class Tick:
     asks: int = 4
     soon_ns: int = 1 << 62
     holding: list[Worker] = field(default_factory=list)
+    to_start: list[Worker] = field(default_factory=list)
     unseen_waits: list[tuple[Worker, Call, int | None]] = field(default_factory=list)
     first_looks: dict[Profile, int] = field(default_factory=dict)
 
@@ -122,7 +124,7 @@ class Sample:
         self.still, self.little, self.ins, self.gap_ns = 0, 0, None, FIRST_LOOK_NS
 
 
-def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
+def sample_pool(pool: Pool, tick: Tick) -> bool:
     """Look at a pool's running calls; return whether anything changed hands."""
     changed, now = False, tick.now
     for worker in tuple(pool.roster.workers):
@@ -133,7 +135,7 @@ def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
         if phase is not None:
             if phase.asking is not None or phase.within:
                 if worker.batch or worker.held:
-                    _free_batch(worker, tick, to_start)
+                    _free_batch(worker, tick)
                 continue
             begun_ns = max(begun_ns, phase.begun_ns)
         if worker.permit:
@@ -146,7 +148,7 @@ def sample_pool(pool: Pool, tick: Tick, to_start: list[Worker]) -> bool:
                 continue  # the common case: one of many that sleep
             sample = _track(worker, call, begun_ns, tick)
         if now >= sample.next_ns:
-            changed |= _look_when_due(worker, call, sample, tick, to_start)
+            changed |= _look_when_due(worker, call, sample, tick)
     return changed
 
 
@@ -180,7 +182,7 @@ def _first_look(worker: Worker, profile: Profile, tick: Tick) -> int:
     return age
 
 
-def _look_when_due(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
+def _look_when_due(worker: Worker, call: Call, sample: Sample, tick: Tick) -> bool:
     """Look at a call, unless its function is known to take its time; return whether a permit moved."""
     if not sample.looked:
         due_ns = sample.started_ns + _first_look(worker, call.profile, tick)
@@ -188,13 +190,13 @@ def _look_when_due(worker: Worker, call: Call, sample: Sample, tick: Tick, to_st
             sample.next_ns = min(due_ns, tick.now + SETTLED_GAP_NS)
             return False
         sample.open(sample.started_ns, begun(worker, call)[1])
-        _free_batch(worker, tick, to_start)
-    return _look_at(worker, call, sample, tick, to_start)
+        _free_batch(worker, tick)
+    return _look_at(worker, call, sample, tick)
 
 
-def _free_batch(worker: Worker, tick: Tick, to_start: list[Worker]) -> None:
+def _free_batch(worker: Worker, tick: Tick) -> None:
     """Let the other calls of a batch go: this one takes long, or waits for a permit."""
-    to_start += reclaim_batch_locked(worker)
+    tick.to_start += reclaim_batch_locked(worker)
     if worker.held:
         tick.holding.append(worker)
 
@@ -220,7 +222,7 @@ def note_native(tick: Tick) -> None:
         profile.native.saw(tick.native, max(0, tick.process_cpu - tick.native))
 
 
-def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> bool:
+def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick) -> bool:
     matters = worker.permit != NONE or call.unclassified or call.profile.kind is Kind.UNKNOWN
     verdict, reading = _judge(worker, sample, tick, matters=matters)
     left, sample.left = sample.left, worker.phase is not None and worker.phase.left
@@ -228,9 +230,9 @@ def _look_at(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: l
         verdict = Verdict.UNSURE
     before = worker.permit
     if verdict is Verdict.WAITS:
-        _waits(worker, call, sample, tick, to_start)
+        _waits(worker, call, sample, tick)
     elif verdict is Verdict.COMPUTES:
-        _computes(worker, call, sample, reading, tick, to_start)
+        _computes(worker, call, sample, reading, tick)
     settled = (
         worker.permit == before and not call.unclassified and (verdict is not Verdict.UNSURE or not matters)
     )
@@ -356,7 +358,7 @@ def _schedule_ins(worker: Worker, sample: Sample, tick: Tick, *, matters: bool) 
     return 0
 
 
-def _waits(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: list[Worker]) -> None:
+def _waits(worker: Worker, call: Call, sample: Sample, tick: Tick) -> None:
     known = call.profile.kind, call.unclassified
     call.profile.saw_waiting(first=not sample.judged)
     sample.judged = True
@@ -364,12 +366,10 @@ def _waits(worker: Worker, call: Call, sample: Sample, tick: Tick, to_start: lis
     if worker.permit != NONE:
         call.profile.misses += 2
         tick.unseen_waits.append((worker, call, sample.cpu_ns))
-    to_start += _act_locked(worker, call, NONE, known)
+    tick.to_start += _act_locked(worker, call, NONE, known)
 
 
-def _computes(
-    worker: Worker, call: Call, sample: Sample, reading: Reading, tick: Tick, to_start: list[Worker]
-) -> None:
+def _computes(worker: Worker, call: Call, sample: Sample, reading: Reading, tick: Tick) -> None:
     cpu = reading.cpu if reading.cpu is not None else reading.interval
     age = tick.now - call.started_ns
     left_ns = LONG_NS - (age if sample.cpu_ns is None else sample.cpu_ns - sample.cpu_start_ns)
@@ -389,7 +389,7 @@ def _computes(
         permit = SHORT
     else:
         permit = worker.permit
-    to_start += _act_locked(worker, call, permit, known)
+    tick.to_start += _act_locked(worker, call, permit, known)
 
 
 def _act_locked(worker: Worker, call: Call, permit: int, known: tuple[Kind, bool]) -> list[Worker]:
