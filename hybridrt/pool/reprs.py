@@ -14,10 +14,8 @@ def show_call(call: Any) -> str:
     """Return the `repr` of a call: its function, its state and its permit."""
     profile = getattr(call, "profile", None)
     name = "without a function" if profile is None else profile.name
-    state, permit = (
-        CallState(getattr(call, "state", QUEUED)).name,
-        Permit(getattr(call, "permit", Permit.NONE)).name,
-    )
+    state = CallState(getattr(call, "state", QUEUED)).name
+    permit = Permit(getattr(call, "permit", Permit.NONE)).name
     return f"<{type(call).__name__} {name}, {state}, permit {permit}>"
 
 

@@ -306,7 +306,7 @@ def come_back(events: SiteEvents, worker: Worker) -> None:
         try:  # noqa: SIM105
             enter(worker, call, cpu_ns=now)
         except (SelfWaitError, MemoryError):
-            pass  # it goes on as before there were phases
+            pass  # it goes on without one
 
 
 def is_never_site(module: str) -> bool:

@@ -175,9 +175,8 @@ class WorkerThread(Worker):
     def _wait(self) -> bool:
         """Park until there is an assignment; return False when it is time to leave."""
         roster = self.pool.roster
-        timeout = (
-            roster.idle_timeout if len(roster.workers) > roster.min_workers else None
-        )  # it would stay anyway
+        surplus = len(roster.workers) > roster.min_workers  # else it would stay anyway
+        timeout = roster.idle_timeout if surplus else None
         while True:
             self.asleep = True
             try:
