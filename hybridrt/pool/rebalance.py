@@ -62,7 +62,7 @@ def change_permit_locked(worker: Worker, permit: int) -> list[Worker]:
         return []
     pool = worker.pool
     pool.budget.permits.exchange(worker, permit)
-    return dispatch_others_locked(pool, pool)
+    return dispatch_others_locked(pool)
 
 
 def exchange_permit(worker: Worker, permit: int) -> int:

@@ -308,7 +308,7 @@ def begin_next(pool: Pool, worker: Worker) -> None:
     with without_convoy(pool.lock):
         end_assignment_locked(pool, worker)
         begin_or_park_locked(pool, worker)
-        to_start = dispatch_others_locked(pool, pool)
+        to_start = dispatch_others_locked(pool)
     pool.start(to_start)
 
 
@@ -350,19 +350,19 @@ def dispatch_after_locked(pool: Pool, touched: dict[Pool, None]) -> list[Worker]
     """Start what an ended call made room for: in pools its limiters `touched`, starved ones, our own."""
     touched.pop(pool, None)
     to_start = [worker for other in touched for worker in dispatch_locked(other)]
-    return to_start + dispatch_others_locked(pool, pool)
+    return to_start + dispatch_others_locked(pool)
 
 
-def dispatch_others_locked(pool: Pool, last: Pool | None = None) -> list[Worker]:
-    """Start what a permit given back allows in starved pools, and then in `last`."""
+def dispatch_others_locked(pool: Pool, *, own: bool = True) -> list[Worker]:
+    """Start what a permit given back allows: in starved pools, and then in this one."""
     to_start: list[Worker] = []
     waiting_for_permit = pool.budget.waiting_for_permit
     if others_wait_for_permit_locked(pool):
         waiting_for_permit.pop(pool, None)  # to the end of the line
         to_start = [worker for other in tuple(waiting_for_permit) for worker in dispatch_locked(other)]
-    if last is not None:
+    if own:
         if pool.queued:
-            to_start += dispatch_locked(last)
+            to_start += dispatch_locked(pool)
         else:
             waiting_for_permit.pop(pool, None)
             if stopping(pool):
@@ -486,13 +486,13 @@ def finish_batch(pool: Pool, worker: Worker, batch: Batch) -> None:
         book_batch_locked(pool, batch)
         end_assignment_locked(pool, worker)
         if others_wait_for_permit_locked(pool):
-            to_start = dispatch_others_locked(pool)
+            to_start = dispatch_others_locked(pool, own=False)
             begin_or_park_locked(pool, worker)
             to_start = to_start + dispatch_locked(pool)
         else:
             begun = begin_or_park_locked(pool, worker)
             if not (begun and worker.permit == permit and profile.kind is kind) or pool.admission.moved:
-                to_start = dispatch_others_locked(pool, pool)
+                to_start = dispatch_others_locked(pool)
         if refills:
             to_start = to_start + dispatch_locked(pool)
     if to_start:

@@ -191,7 +191,7 @@ def worker_left(worker: Worker, call: Call | None) -> None:
         if call is not None and call.state == RUNNING:
             to_start = _book_lost(pool, call)
         else:
-            to_start = dispatch_others_locked(pool, pool)
+            to_start = dispatch_others_locked(pool)
     pool.start(to_start)
     if call is not None:
         pool.hooks.lost(call)
