@@ -57,12 +57,10 @@ class ThreadPool(Pool):
     push = push  # the scheduler's as it is: a call more on the way would cost each submission
 
     def spawn(self, name: str) -> Worker:
-        """Return a worker whose thread has this name and does not run yet."""
         return WorkerThread(self, name)
 
     @uninterrupted
     def start(self, to_start: list[Worker], submitted: Call | None = None) -> None:
-        """Start threads, without the lock; `submitted` is the call whose submission added them."""
         for_each(to_start, partial(self._start_one, submitted))
 
     def _start_one(self, submitted: Call | None, worker: Worker) -> None:

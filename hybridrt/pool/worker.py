@@ -118,14 +118,12 @@ class WorkerThread(Worker):
             ending.wakeup.put(None)
 
     def stand_in(self) -> None:
-        """Work in the calling thread, which has nothing else to do, if the own one cannot be started."""
         try:
             self._run()
         finally:
             _here.worker = None
 
     def cpu_so_far(self) -> int | None:
-        """Return the CPU nanoseconds of the call that runs; None where threads have no readable clock."""
         cpu_ns = None if self.probe is None else self.probe.cpu_ns()
         return None if cpu_ns is None else max(0, cpu_ns - self.cpu_start_ns)
 
