@@ -34,7 +34,7 @@ from hybridrt.pool.state import Call, Worker
 from hybridrt.pool.worker import current_worker
 from hybridrt.values import PhaseReason, PhaseStatistics
 
-__all__ = ["SiteEvents", "arrive", "come_back", "is_never_site"]
+__all__ = ["STILL_NS", "SiteEvents", "arrive", "come_back", "is_never_site"]
 
 _TOOL_IDS = (4, 3, 1, 0)
 """Those that are tried; 2 is for profilers and 5 for optimizers by name, and 0 and 1 for debuggers and
@@ -42,8 +42,8 @@ coverage, which come first if they are there."""
 _TOOL_NAME = "hybridrt"
 _RETRY_NS = 60_000_000_000
 """Time until they are tried again."""
-_STILL_NS = 20_000
-"""CPU time up to which a thread has stood still since the governor judged it."""
+STILL_NS = 20_000
+"""CPU time up to which a thread has stood still between two looks."""
 _PACKAGE = __name__.partition(".")[0] + "."
 _ISOLATES = _PACKAGE + "isolates."
 _IMPORT_SYSTEM = (
@@ -107,7 +107,7 @@ class SiteEvents:
         now_ns = None if probe is None else probe.cpu_ns()
         if frame is None or now_ns is None or cpu_ns is None or worker.call is not call:
             return False
-        if now_ns - cpu_ns > _STILL_NS or is_never_site(frame.f_globals.get("__name__", "")):
+        if now_ns - cpu_ns > STILL_NS or is_never_site(frame.f_globals.get("__name__", "")):
             return False
         code, offset = frame.f_code, frame.f_lasti
         del frame

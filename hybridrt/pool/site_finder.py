@@ -17,7 +17,7 @@ from types import CodeType, FrameType
 from hybridrt.measure.frames import top_frames
 from hybridrt.pool.permits import NONE
 from hybridrt.pool.roster import all_workers
-from hybridrt.pool.site_events import SiteEvents, is_never_site
+from hybridrt.pool.site_events import STILL_NS, SiteEvents, is_never_site
 from hybridrt.pool.state import Call, Pool, Worker
 
 __all__ = ["SiteFinder"]
@@ -27,7 +27,6 @@ _AT_ONCE = 8
 _PAUSE_NS = 20_000_000
 _PAUSE_MAX_NS = 1_280_000_000
 """Time from one attempt to the next: at first, and doubling while nothing is found. Not measured."""
-_STILL_NS = 20_000
 _INTERVALS = 1.2
 """Switch intervals between the two looks, at least, within which a GIL waiter would have woken."""
 
@@ -106,7 +105,7 @@ class SiteFinder:
             now = _stand(before.worker, frames)
             if now is None or (now.started_ns, now.offset) != (before.started_ns, before.offset):
                 continue
-            if now.code is not before.code or now.cpu_ns - before.cpu_ns > _STILL_NS:
+            if now.code is not before.code or now.cpu_ns - before.cpu_ns > STILL_NS:
                 continue
             if now.worker.probe is None or now.worker.probe.is_runnable():
                 continue  # it would compute, had it a core
