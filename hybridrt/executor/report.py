@@ -160,7 +160,7 @@ _Run = tuple[str, int, int | None, bool, str]
 
 
 def _run_locked(worker: Worker, call: Call) -> _Run:
-    return call.profile.name, call.started_ns, worker.cpu_so_far(), call.abandoned, worker.name
+    return call.profile.name, call.started_ns, worker.cpu_so_far(), call.abandoned, worker.thread.name
 
 
 def _running(

@@ -211,11 +211,6 @@ class Worker:
     __repr__ = show_worker
 
     @property
-    def name(self) -> str:
-        """The name of the thread."""
-        return self.thread.name
-
-    @property
     def bearer(self) -> str:
         """What has the call, in a sentence."""
         raise NotImplementedError
