@@ -16,7 +16,7 @@ from hybridrt.pool.run_queue import Standstill
 from hybridrt.pool.state import Call
 from hybridrt.values import Kind
 
-__all__ = ["FifoAdmission", "LaneAdmission", "Standstill"]
+__all__ = ["FifoAdmission", "LaneAdmission"]
 
 Lane = OrderedDict[Call, None]
 # Looking a member up in its class costs more than in a dict.
