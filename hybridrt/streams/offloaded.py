@@ -68,8 +68,6 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         closing = replace(chosen, queue_timeout=None)
         self._closing = Offloaded(fn, closing, limiter=self._limiter)
         self._seen = _Seen()
-        self._stays = 0.0
-        """How many of the next streams run in threads: one could not be carried to an isolate."""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:  # type: ignore[override]  # iterated, not awaited
         """Return an async iterator over what the generator yields."""
@@ -126,7 +124,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
                 except _NO_ISOLATE as error:
                     crosses = not isinstance(error, NotPortableError)
                     if not crosses:  # an argument may be to blame; what is yielded is always alike
-                        self._stays = inf if error.started else _STREAMS
+                        self._seen.stays = inf if error.started else _STREAMS
                     if not again or (crosses and error.started):
                         raise
                     # Nothing of it has been seen, and it is pure: once more, in a thread.
@@ -158,8 +156,8 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         """
         options = self._options
         forced = first_place(options)[0] == "isolate"
-        if self._stays and not forced:
-            self._stays -= 1.0
+        if self._seen.stays and not forced:
+            self._seen.stays -= 1.0
             return None
         learns = options.pure and options.where == "auto" and IN_PLACE is None
         if not (forced or (learns and self._seen.ran_ns)):
@@ -180,7 +178,7 @@ class OffloadedGenerator(Offloaded[P, Iterator[T]], Generic[P, T]):
         except NotPortableError:
             if forced:
                 raise
-            self._stays = inf
+            self._seen.stays = inf
             return None
         if not forced and holder.isolate_pool.lent >= holder.isolate_pool.limiter.limit:
             return None  # as many streams hold one as may
@@ -222,10 +220,17 @@ def _start(offloaded: Offloaded[..., Any], call: Any) -> list[Any]:
 
 
 class _Seen:
-    """What streams in threads have taken, over all loops; their counts may lose one another."""
+    """What streams in threads have taken, over all loops; their counts may lose one another.
+
+    Attributes:
+        ran_ns: Time of their steps.
+        items: What they have yielded.
+        stays: How many of the next ones run in threads: one could not be carried to an isolate.
+    """
 
     def __init__(self) -> None:
         self.ran_ns = self.items = 0
+        self.stays = 0.0
 
     def note(self, ran_ns: int, items: int) -> None:
         """Count a stream that has ended."""

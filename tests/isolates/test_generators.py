@@ -155,7 +155,17 @@ async def test_a_pure_generator_moves_once_it_is_worth_it(
     # What cannot cross is run again in a thread, if nothing of it has been seen, and stays there.
     locks: Any = offload(far.locks, pure=True)
     assert len(await listed(locks(1))) == len(await listed(locks(1))) == 1
-    assert locks._stays
+    assert locks._seen.stays
+
+
+async def test_what_a_method_of_one_object_could_not_carry_is_known_for_all(
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks: Any = offload(far.locks, pure=True)
+    assert len(await listed(locks(1))) == 1
+    monkeypatch.setattr(streams._isolated(), "is_worth_it", lambda *_: True)
+    assert len(await listed(locks.__get__(1)())) == 1
+    assert locks._seen.stays
 
 
 async def test_a_generator_whose_argument_could_not_be_carried_moves_later(
@@ -194,7 +204,7 @@ async def test_a_pure_generator_runs_in_a_thread_where_no_isolate_can_be_had(
     monkeypatch.setattr(Holder, "_lease", lease)
     if falls_back:
         assert await listed(pids(2)) == [os.getpid()] * 2
-        assert not pids._stays
+        assert not pids._seen.stays
     else:
         with pytest.raises(WorkerLostError):
             await listed(pids(2))
