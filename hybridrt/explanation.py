@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from inspect import isasyncgenfunction, iscoroutinefunction
 from types import FunctionType, MethodType
 from typing import Any
 
-from hybridrt.callables import is_generator_function
+from hybridrt.callables import gives, is_generator_function
 from hybridrt.control.placement import HOLD_NS, Evidence, Machine, Prices, price
 from hybridrt.errors import NotPortableError
 from hybridrt.executor.budget import shared
@@ -56,7 +55,7 @@ def explain(fn: Callable[..., Any]) -> Explanation:
     """
     if not callable(fn):
         raise TypeError(f"explain needs the function itself, got {fn!r}")
-    if isinstance(fn, (FunctionType, MethodType)) and (iscoroutinefunction(fn) or isasyncgenfunction(fn)):
+    if isinstance(fn, (FunctionType, MethodType)) and gives(fn) in ("coroutine", "asynchronous generator"):
         raise TypeError(
             f"explain needs a function that may be offloaded, got {fn!r}, which runs on the loop; "
             "ask for a computing function that it calls"

@@ -86,9 +86,7 @@ def _note_times(times: _Times, fn: Callable[..., Any], /, *args: Any, **kwargs: 
     try:
         return fn(*args, **kwargs)
     finally:
-        remote = getattr(
-            times.call, "remote_invocation", None
-        )  # of an isolated call: this thread only waited
+        remote = getattr(times.call, "remote_invocation", None)  # of an isolated call: the thread only waited
         times.cpu_ns = time.thread_time_ns() - cpu if remote is None else remote.cpu_ns
         times.ended_ns = time.perf_counter_ns()
         times.call = None  # which keeps what the function returned

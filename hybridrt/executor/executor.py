@@ -177,7 +177,7 @@ class AdaptiveThreadPoolExecutor(ThreadPoolExecutor):
         limits = Limits(
             lowest=max(1, min_workers),
             highest=max_workers,
-            capacity=min(shared.cpu, shared.permits.capacity),
+            capacity=shared.capacity,
             cores=shared.cpu,
         )
         law = _law(policy)

@@ -560,7 +560,12 @@ class SharedBudget:
         self.cpu, self.cores = cores, max(1, math.ceil(cores))
         self.permits.set_cores(self.cores, gil=self.gil)
         for pool in self.pools:
-            pool.set_cores_locked(cores, min(cores, self.permits.capacity))
+            pool.set_cores_locked(cores, self.capacity)
+
+    @property
+    def capacity(self) -> float:
+        """CPU seconds per second that calls under the GIL can get."""
+        return min(self.cpu, self.permits.capacity)
 
     def lacks_permit(self) -> bool:
         """Return True if a call waits for a permit, to start or to go on."""
