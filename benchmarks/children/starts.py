@@ -111,6 +111,7 @@ class Neighbours:
     def __init__(self, pool: Open) -> None:
         self._pool = pool
         self._ended = threading.Event()
+        self._spun_on = threading.Event()
         self._tasks: list[asyncio.Future[Any]] = []
         self._kinds: list[str] = []
 
@@ -135,9 +136,8 @@ class Neighbours:
             for _ in range(_CORES):
                 self._add(self._pool.far(_FOR_EVER))
         elif kind == "spinning on a result":
-            other = threading.Event()  # set by a call that is queued behind it, and does not end either
-            self._add(run(f.spin_on, other))
-            self._add(run(_end_last, ended, other))
+            self._add(run(f.spin_on, self._spun_on))
+            self._add(run(_end_last, ended, self._spun_on))  # queued behind it, and does not end either
 
     async def begun(self, seconds: float) -> None:
         """Wait until all of them have begun that run in threads, for so long at most."""
@@ -171,6 +171,7 @@ class Neighbours:
     async def end(self) -> None:
         """Let them all go."""
         self._ended.set()
+        self._spun_on.set()  # what should set it may still be queued, and is cancelled then
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks, timeout=5.0)
