@@ -202,8 +202,9 @@ async def _texts(
 def _added(reply: Reply, chunk: Any) -> str:
     """Return the text of a chunk that was added to its reply."""
     try:
-        if chunk.get("object") == "error":  # as vLLM tells of one
-            raise ValueError(chunk.get("message"))
+        error = chunk if chunk.get("object") == "error" else chunk.get("error")  # the former is vLLM's
+        if error:
+            raise ValueError(error.get("message") if isinstance(error, dict) else error)
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
         raise ValueError("a chunk that is none of a chat completion") from error

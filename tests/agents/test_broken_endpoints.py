@@ -217,7 +217,7 @@ async def test_a_reply_whose_end_was_said_is_complete_whatever_comes_then(
 
 
 async def test_an_answer_that_is_no_stream_is_told_as_what_it_is(no_waits: list[float]) -> None:
-    server = ModelServer(Status(200))
+    server = ModelServer(Status(200, body={"answer": "Because."}))
     async with server.agent() as agent:
         with pytest.raises(ModelError, match="a stream of application/json that ended before the reply did"):
             await agent.run("Why?")

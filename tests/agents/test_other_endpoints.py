@@ -248,6 +248,13 @@ async def test_an_error_within_a_stream_keeps_its_text(error: str) -> None:
             await agent.run("Why?")
 
 
+@pytest.mark.parametrize("error", ["out of memory", {"message": "out of memory", "code": 502}])
+async def test_an_error_instead_of_a_reply_keeps_its_text(error: Any) -> None:
+    async with ModelServer(Status(200, body={"error": error})).agent(retries=0) as agent:
+        with pytest.raises(ModelError, match="to answer, got out of memory;"):
+            await agent.run("Why?")
+
+
 async def test_the_options_of_the_stream_can_be_left_out() -> None:
     server = ModelServer(ANSWER)
     async with server.agent(parameters={"stream_options": None}) as agent:
