@@ -204,7 +204,8 @@ def _added(reply: Reply, chunk: Any) -> str:
     try:
         error = chunk if chunk.get("object") == "error" else chunk.get("error")  # the former is vLLM's
         if error:
-            raise ValueError(error.get("message") if isinstance(error, dict) else error)
+            told = error.get("message") if isinstance(error, dict) else None
+            raise ValueError(told or error)
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
         raise ValueError("a chunk that is none of a chat completion") from error
