@@ -202,10 +202,10 @@ async def _texts(
 def _added(reply: Reply, chunk: Any) -> str:
     """Return the text of a chunk that was added to its reply."""
     try:
-        error = chunk if chunk.get("object") == "error" else chunk.get("error")  # the former is vLLM's
-        if error:
-            told = error.get("message") if isinstance(error, dict) else None
-            raise ValueError(told or error)
+        failure = chunk if chunk.get("object") == "error" else chunk.get("error")  # the former is vLLM's
+        if failure:
+            told = failure.get("message") if isinstance(failure, dict) else None
+            raise ValueError(told or failure)
         return reply.add(chunk)
     except (AttributeError, TypeError) as error:
         raise ValueError("a chunk that is none of a chat completion") from error
