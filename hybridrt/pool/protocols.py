@@ -53,7 +53,7 @@ class Governing(Protocol):
         ...
 
     def look_soon_locked(self) -> None:
-        """Look at the host at the next step."""
+        """Begin to look at the host at the next step."""
         ...
 
 
