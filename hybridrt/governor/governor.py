@@ -171,14 +171,16 @@ class Governor:
                 self._retire()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End the thread and wait for it, for so many seconds; the next `wake` starts another."""
+        """End its threads and wait for each, for so many seconds; the next `wake` starts another."""
         thread = self._thread
-        if thread is None or thread is threading.current_thread():
+        if thread is threading.current_thread():
             return
-        self._stopping = True
-        self._wakeup.put(None)
-        thread.join(timeout)
-        self._stopping = thread.is_alive()  # it may have left by itself
+        if thread is not None:
+            self._stopping = True
+            self._wakeup.put(None)
+            thread.join(timeout)
+            self._stopping = thread.is_alive()  # it may have left by itself
+        self.host.stop(timeout)
 
     # ------------------------------------------------------------------ the thread
 

@@ -7,6 +7,7 @@ goes on.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -22,8 +23,10 @@ _LATE_NS = 10_000_000_000
 """The same while the GIL is wanted: each time it is given away, another thread waits for it. Not measured."""
 
 
-def _in_a_thread(read: Callable[[], None]) -> None:
-    make_thread(read, "hybridrt-host").start()
+def _in_a_thread(read: Callable[[], None]) -> threading.Thread:
+    thread = make_thread(read, "hybridrt-host")
+    thread.start()
+    return thread
 
 
 class HostReader:
@@ -31,16 +34,19 @@ class HostReader:
 
     Args:
         budget: What is brought up to date, without its lock.
-        run: Runs the reading; does so at once in tests.
+        run: Runs the reading and returns its thread; does so at once in tests.
     """
 
     def __init__(
-        self, budget: SharedBudget, run: Callable[[Callable[[], None]], None] = _in_a_thread
+        self,
+        budget: SharedBudget,
+        run: Callable[[Callable[[], None]], threading.Thread | None] = _in_a_thread,
     ) -> None:
         self._budget, self._run = budget, run
         self._kept = KeptReader()
         self._due_ns = 0
         self._reads = False
+        self._thread: threading.Thread | None = None
         self.cores = budget.cpu
         """Those that the process may use, as of the last look."""
 
@@ -60,9 +66,15 @@ class HostReader:
             return
         self._due_ns, self._reads = now_ns + _DUE_NS, True
         try:
-            self._run(self._read)
+            self._thread = self._run(self._read)
         except (RuntimeError, MemoryError):  # there is no thread for it now; the next look is soon enough
             self._reads = False
+
+    def stop(self, timeout: float | None = None) -> None:
+        """Wait for the end of a reading, for so many seconds; no step may run meanwhile."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
 
     def _read(self) -> None:
         budget = self._budget

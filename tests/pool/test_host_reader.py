@@ -186,7 +186,7 @@ def test_a_reading_that_lacks_memory_ends_and_the_next_one_counts(
     assert stage.budget.memory is HALF
 
 
-def test_a_thread_of_its_own_reads_and_is_gone_then(
+def test_a_thread_of_its_own_reads_and_stop_waits_for_its_end(
     private: GovernedBudget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, readers = threading.Event(), list[threading.Thread]()
@@ -202,6 +202,9 @@ def test_a_thread_of_its_own_reads_and_is_gone_then(
     until(lambda: bool(readers), "the reading has begun")
     assert readers[0].daemon
     assert readers[0] is not threading.current_thread()
+    reader.stop(0.001)
+    assert readers[0].is_alive()
     gate.set()
-    readers[0].join(DEADLINE)
+    reader.stop()
+    assert not readers[0].is_alive()
     assert private.memory is HALF
