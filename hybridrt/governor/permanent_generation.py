@@ -113,16 +113,16 @@ class PermanentGeneration:
         self._wanted = wanted
         if self._in_use:
             self._in_use = False
+            self._thaw()  # first: nothing is frozen where a `gc.collect` would not be told of
             with suppress(ValueError):  # other code has cleared the list
                 self._collector.callbacks.remove(self._called)
-            self._thaw()
         elif wanted and self._collector.get_freeze_count() <= _FEW:
             self._in_use = True
             self._asked = False  # a collection may be under way, of which the end is seen alone
             self._begun_ns = self._now_ns()
             self._last = self._last or Whole(ended_ns=self._begun_ns, blocks=self._blocks())
-            self._freeze()
             self._collector.callbacks.append(self._called)
+            self._freeze()
 
     def _collects(self, phase: str, info: dict[str, int]) -> None:
         """Take note of a collection; called by the collector at its start and at its end."""

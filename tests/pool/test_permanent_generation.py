@@ -98,6 +98,33 @@ def played() -> Played:
     return Played()
 
 
+class WatchedList(list[Any]):
+    """Notes in a history when something comes and goes."""
+
+    def __init__(self, history: list[str]) -> None:
+        super().__init__()
+        self._history = history
+
+    def append(self, each: Any) -> None:
+        self._history.append("told")
+        super().append(each)
+
+    def remove(self, each: Any) -> None:
+        self._history.append("not told")
+        super().remove(each)
+
+
+def test_nothing_is_frozen_where_a_collection_would_not_be_told_of(played: Played) -> None:
+    """Another thread may call `gc.collect` in between, which would leave all of it out."""
+    collector = played.collector
+    collector.callbacks = WatchedList(collector.history)
+    played.generation.use(wanted=True)
+    assert collector.history == ["told", "freeze"]
+    collector.history.clear()
+    played.generation.use(wanted=False)
+    assert collector.history == ["unfreeze", "not told"]
+
+
 def test_all_objects_are_looked_at_for_a_small_share_of_the_time() -> None:
     last = Whole(ended_ns=7, took_ns=PASS_NS, blocks=BLOCKS)
     assert not is_whole_due(last, 6 + INVERSE_SHARE * PASS_NS, BLOCKS)
