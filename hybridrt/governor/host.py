@@ -34,7 +34,7 @@ class HostReader:
 
     Args:
         budget: What is brought up to date, without its lock.
-        run: Runs the reading and returns its thread; does so at once in tests.
+        run: Starts what it is given in a thread, and returns that; tests read when they want to.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class HostReader:
         """Those that the process may use, as of the last look."""
 
     def look_soon(self) -> None:
-        """Look at the next step."""
+        """Begin to read at the next step."""
         self._due_ns = -_LATE_NS
 
     def step(self, now_ns: int, *, prompt: bool) -> None:
@@ -71,7 +71,7 @@ class HostReader:
             self._reads = False
 
     def stop(self, timeout: float | None = None) -> None:
-        """Wait for the end of a reading, for so many seconds; no step may run meanwhile."""
+        """Wait for the reading under way, for so many seconds."""
         thread = self._thread
         if thread is not None:
             thread.join(timeout)

@@ -24,7 +24,7 @@ def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytes
 
     def read(*_: object) -> Memory:
         held.append(lock.locked())
-        return Memory(limit=1 << 30, given=1 << 30, share=0.5)
+        return HALF
 
     monkeypatch.setattr(state_module, "read_memory", read)
     stage.step(2001 * MS, prompt=True)
@@ -92,7 +92,7 @@ def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
     def read(memory_max: int | None = None, children: Iterable[int] = ()) -> Memory:
         asked.append(memory_max)
         assert list(children) == [7]
-        return Memory(limit=1 << 30, given=1 << 30, share=0.5)
+        return HALF
 
     stage = Stage()
     stage.step(3 * MS, prompt=True)
@@ -148,7 +148,7 @@ def test_a_second_reading_begins_when_the_first_has_ended(host_cores: list[int])
     assert len(begun) == 2
 
 
-@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=type)
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
 def test_without_a_thread_the_next_look_tries_again(error: Exception, host_cores: list[int]) -> None:
     stage, refused = Stage(), [True]
     stage.budget._counts_cores = True
@@ -161,7 +161,7 @@ def test_without_a_thread_the_next_look_tries_again(error: Exception, host_cores
     stage.budget.governor.host = HostReader(stage.budget, run=run)
     host_cores.append(4)
     stage.step(MS, prompt=True)
-    refused += [False, False]
+    refused.append(False)
     stage.step(2.1, prompt=True)
     assert stage.budget.cores == 4
     assert stage.budget.governor.error is None
