@@ -17,7 +17,7 @@ __all__ = ["InlineRuntime", "ManualClock", "reset"]
 
 
 def reset() -> None:
-    """End what outlives a test: the private executor of `@offload`, and the governor's threads.
+    """End what outlives a test: the private executor of `@offload`, and the governor's thread.
 
     Waits for calls that still run on the private executor. Executors and runtimes that a test made
     are its own to close.

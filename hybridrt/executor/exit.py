@@ -40,7 +40,7 @@ from hybridrt.pool.state import InterpreterExit, Pool, SharedBudget
 __all__ = ["exit_error", "finish_calls"]
 
 GOVERNOR = 1.0
-"""Seconds that each thread of the governor gets to end; it takes less than one thousandth. Not tuned."""
+"""Seconds that the governor gets to end; it takes less than one thousandth. Not tuned."""
 GRACE = 0.25 if sys.version_info < (3, 14) else 0.0
 """Seconds that calls which were left behind get to end, all together. Not tuned."""
 

@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 
 from hybridrt.governor.cpu_budget import CpuBudget
 from hybridrt.governor.gil_evidence import GilEvidence
-from hybridrt.governor.host import HostReader
+from hybridrt.governor.kept import KeptReader
 from hybridrt.governor.native import NativeWork
 from hybridrt.governor.sampler import Tick, is_to_be_learned, note_native, sample_pool
 from hybridrt.governor.shield import Shield
@@ -78,6 +78,10 @@ alone is late by 0.1 ms."""
 RETRY = 1.0
 """Seconds from a failure of the governor to the next attempt. Not measured."""
 _NEVER_NS = 1 << 62
+_HOST_NS = 2_000_000_000
+"""Time between two looks at the host, at least; each costs some 0.4 ms."""
+_HOST_LATE_NS = 10_000_000_000
+"""The same while the GIL is wanted: a look takes long then, and threads wait for it. Not measured."""
 
 
 class Governor:
@@ -114,10 +118,11 @@ class Governor:
         self._cpu_budget = CpuBudget()
         self._alive = False
         self._thread: threading.Thread | None = None
-        self.host = HostReader(budget)
         self._gil = GilProbe()
         self._evidence = GilEvidence()
+        self._host_due_ns = 0
         self.native = NativeWork()
+        self._kept = KeptReader()
         self._stopping = False
         self._sleep_ns = TICK_NS
         self._due_ns = _NEVER_NS
@@ -154,8 +159,8 @@ class Governor:
             self._wakeup.put(None)
 
     def look_soon_locked(self) -> None:
-        """Begin to look at the host at the next step."""
-        self.host.look_soon()
+        """Look at the host at the next step."""
+        self._host_due_ns = -_HOST_LATE_NS
 
     def _start(self) -> None:
         try:
@@ -171,16 +176,14 @@ class Governor:
                 self._retire()
 
     def stop(self, timeout: float | None = None) -> None:
-        """End its threads and wait for each, for so many seconds; the next `wake` starts another."""
+        """End the thread and wait for it, for so many seconds; the next `wake` starts another."""
         thread = self._thread
-        if thread is threading.current_thread():
+        if thread is None or thread is threading.current_thread():
             return
-        if thread is not None:
-            self._stopping = True
-            self._wakeup.put(None)
-            thread.join(timeout)
-            self._stopping = thread.is_alive()  # it may have left by itself
-        self.host.stop(timeout)
+        self._stopping = True
+        self._wakeup.put(None)
+        thread.join(timeout)
+        self._stopping = thread.is_alive()  # it may have left by itself
 
     # ------------------------------------------------------------------ the thread
 
@@ -356,13 +359,12 @@ class Governor:
                 self._evidence.note(self.budget.pools, tick, self.budget.clock.wall_ns)
         native = self.native.read(now_ns, prompt=prompt)
         tick.native = self.native.beyond_background(*native)
-        self.host.step(now_ns, prompt=prompt)
+        cpu = self._look_at_host(tick)
         try:
             with without_convoy(self.budget.lock):
                 pools = [pool for pool in self.budget.pools if not is_over(pool)]
                 self.budget.permits.hand_on()
                 self._measure(tick)
-                cpu = self.host.cores
                 changed = (cpu, self.budget.gil) != (self.budget.cpu, self.budget.permits.gil)
                 if changed:
                     self.budget.set_cores_locked(cpu)
@@ -429,6 +431,19 @@ class Governor:
         if tick.slept and tick.gil:
             load.woke(tick.delay, free=tick.prompt)
         load.saw_interval(tick.now, tick.switch_interval)
+
+    def _look_at_host(self, tick: Tick) -> float:
+        """Bring up to date what the process may use, without the lock; return its cores.
+
+        What psutil reads gives the GIL away several times: 50 ms beside eight threads that compute. With all
+        other files read like that it was 0.63 s, for which no call was looked at.
+        """
+        late = tick.now - self._host_due_ns
+        if late < 0 or (late < _HOST_LATE_NS - _HOST_NS and not tick.prompt):
+            return self.budget.cpu
+        self._host_due_ns = tick.now + _HOST_NS
+        self.budget.kept = self._kept.read(tick.now, self.budget.cores)
+        return self.budget.look_at_host()
 
     def _choose_sleep(self, active: bool, resting: bool, longest: int) -> int | None:
         if active:

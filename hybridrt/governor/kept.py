@@ -1,4 +1,4 @@
-"""Brings up to date for how long calls had no core; read now and then."""
+"""Brings up to date for how long calls had no core; read by the governor now and then."""
 
 from __future__ import annotations
 

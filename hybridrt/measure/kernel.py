@@ -23,37 +23,37 @@ else:
 __all__ = ["KEEPS_GIL", "is_readable", "read", "system_call"]
 
 _SIZE = 512
-"""Bytes of a file that are read."""
+"""Bytes of a file that are read, unless more are asked for."""
 _POLL = struct.Struct("=ihh")
 """One descriptor for `poll`: its number, what is asked, what is found."""
 _READABLE = 1
 """`POLLIN`; there are platforms without `select.poll`."""
 
 
-def read(path: str) -> bytes:
-    """Return how a file of the kernel begins, up to 512 bytes; nothing if it cannot be read.
+def read(path: str, size: int = _SIZE) -> bytes:
+    """Return how a file of the kernel begins, up to `size` bytes; nothing if it cannot be read.
 
     Only for files that never block, as those in /proc/self/task.
     """
-    return _read_with_gil(path) if KEEPS_GIL else _read_without_gil(path)
+    return _read_with_gil(path, size) if KEEPS_GIL else _read_without_gil(path, size)
 
 
-def _read_with_gil(path: str) -> bytes:
+def _read_with_gil(path: str, size: int = _SIZE) -> bytes:
     file = _open(os.fsencode(path), os.O_RDONLY | os.O_CLOEXEC)
     if file < 0:
         return b""
     try:
-        buffer = ctypes.create_string_buffer(_SIZE)
-        length = _read(file, buffer, _SIZE)
+        buffer = ctypes.create_string_buffer(size)
+        length = _read(file, buffer, size)
         return buffer.raw[: max(0, length)]
     finally:
         _close(file)
 
 
-def _read_without_gil(path: str) -> bytes:
+def _read_without_gil(path: str, size: int = _SIZE) -> bytes:
     try:
         with open(path, "rb", buffering=0) as file:
-            return file.read(_SIZE)
+            return file.read(size)
     except OSError:
         return b""
 

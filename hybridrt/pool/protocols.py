@@ -53,7 +53,7 @@ class Governing(Protocol):
         ...
 
     def look_soon_locked(self) -> None:
-        """Begin to look at the host at the next step."""
+        """Look at the host at the next step."""
         ...
 
 

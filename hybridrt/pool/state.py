@@ -519,7 +519,7 @@ class SharedBudget:
         self.children: list[Callable[[], Iterable[int]]] = []
         """Return the ids of processes that share a pool's `memory_max` with this one."""
         self.host_seen: list[Callable[[], None]] = []
-        """Called after each look at the host, in its thread, without the lock."""
+        """Called after each look at the host, by the governor, without the lock."""
         self.native_limits = NativeLimits(wanted=False)
         self.pools: WeakSet[Pool] = WeakSet()
         self.limiters: list[WatchedLimiter[Call]] = []

@@ -35,6 +35,13 @@ def test_a_file_is_read_up_to_512_bytes(read: Reader, tmp_path: Path) -> None:
 
 
 @every_reader
+def test_more_is_read_where_more_is_asked_for(read: Callable[[str, int], bytes], tmp_path: Path) -> None:
+    file = tmp_path / "long"
+    file.write_bytes(b"0123456789" * 1000)
+    assert read(str(file), 4096) == (b"0123456789" * 1000)[:4096]
+
+
+@every_reader
 def test_what_cannot_be_read_is_nothing(read: Reader, tmp_path: Path) -> None:
     assert read(str(tmp_path / "missing")) == b""
     assert read(str(tmp_path)) == b""  # a folder can be opened and not be read

@@ -19,7 +19,6 @@ from hybridrt.errors import WorkerLostError
 from hybridrt.executor.budget import GovernedBudget
 from hybridrt.executor.future import ThreadCall
 from hybridrt.executor.thread_pool import ThreadPool
-from hybridrt.governor.host import HostReader
 from hybridrt.governor.native import NativeWork
 from hybridrt.measure.native import NativeThreads
 from hybridrt.pool.admission import FifoAdmission, LaneAdmission
@@ -209,7 +208,6 @@ class Stage:
         self.budget.governor.parked = False  # nobody rings: the test steps
         self.native = FakeNative()
         self.budget.governor.native = NativeWork(self.native)
-        self.budget.governor.host = HostReader(self.budget, run=lambda read: read())
         self.permits = self.budget.permits
         self.pool = self.add_pool(lanes=self.lanes, **self.options)
         self.calls: list[ThreadCall] = []

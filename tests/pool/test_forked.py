@@ -303,30 +303,6 @@ def test_a_child_that_a_call_of_a_lane_has_forked_can_use_the_lane() -> None:
     assert out == "0\n"
 
 
-def test_a_child_reads_the_host_although_the_parents_reading_is_lost() -> None:
-    out = run(
-        """
-        from hybridrt.pool import state
-
-        gate, read = Gate(), state.read_memory
-        state.read_memory = lambda *given: (gate(), read(*given))[1]
-        executor = hybridrt.AdaptiveThreadPoolExecutor()
-        executor.submit(int).result(DEADLINE)
-        assert gate.started.wait(DEADLINE)
-
-        def body():
-            state.read_memory, before = read, shared.memory
-            while shared.memory is before:
-                assert executor.submit(sum, range(10)).result(DEADLINE) == 45
-
-        print(in_child(body))
-        gate.open.set()
-        executor.shutdown()
-        """
-    )
-    assert out == "0\n"
-
-
 def test_a_forked_child_counts_batches_anew(stage: Stage) -> None:
     """Whoever holds the lock of the figures is not there."""
     stage.pool.batched["m:fn"] = BatchFigures()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -15,6 +15,8 @@ from hybridrt.executor.budget import GovernedBudget
 from hybridrt.governor import governor as governor_module
 from hybridrt.governor.governor import IDLE_STEPS, LONG_SLEEP_NS, REST_NS, TICK_NS, Governor
 from hybridrt.governor.sampler import BRIEF_BATCH
+from hybridrt.measure.host import Memory
+from hybridrt.pool import state as state_module
 from hybridrt.pool.limiters import WatchedLimiter
 from hybridrt.pool.shutdown import close, worker_left
 from hybridrt.pool.state import Call, Pool
@@ -49,6 +51,97 @@ class Counting(Governor):
 def counting(private: GovernedBudget) -> Counting:
     private.governor = counting = Counting(private, private.shield)
     return counting
+
+
+# ---------------------------------------------------------------------- what it reads
+
+
+def test_the_host_is_looked_at_without_the_lock(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading files gives the GIL away: workers and loop would wait until the governor has it again."""
+    lock, held = stage.budget.lock, []
+
+    def read(*_: object) -> Memory:
+        held.append(lock.locked())
+        return Memory(limit=1 << 30, given=1 << 30, share=0.5)
+
+    monkeypatch.setattr(state_module, "read_memory", read)
+    stage.step(2001 * MS, prompt=True)
+    assert held == [False]
+    assert stage.budget.memory.share == 0.5
+
+
+@pytest.fixture
+def host_cores(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The cores that the host gives: the last of them now."""
+    cores = [2]
+    monkeypatch.setattr(state_module, "usable_cores", lambda: cores[-1])
+    return cores
+
+
+@pytest.mark.parametrize("gil", [True, False], ids=["a GIL", "no GIL"])
+def test_a_quota_that_changes_counts_from_the_next_look_on(host_cores: list[int], gil: bool) -> None:
+    stage = Stage(gil=gil)
+    stage.budget._counts_cores = True
+    stage.step(prompt=True)
+    stage.clock.advance(2.0)
+    free = stage.learn(Kind.FREE)
+    calls = stage.push_many(6, free)
+    stage.compute(*stage.running())
+    assert len(stage.running()) == 2
+    host_cores.append(4)
+    stage.step(MS, prompt=True)
+    stage.compute(*stage.running())
+    assert len(stage.running()) == 4
+    assert stage.pool.limits.cores == stage.budget.cores == 4
+    assert stage.pool.limits.capacity == (1 if gil else 4)
+    host_cores.append(1)
+    stage.budget.governor.look_soon_locked()
+    stage.step(MS, prompt=True)
+    for call in calls[:4]:
+        stage.end(call)
+    assert len(stage.running()) == 1
+
+
+def test_where_the_gil_is_wanted_all_the_time_the_host_is_looked_at_every_ten_seconds(
+    host_cores: list[int],
+) -> None:
+    stage = Stage()
+    stage.budget._counts_cores = True
+    stage.step(prompt=True)
+    host_cores.append(3)
+    stage.step(9.9, prompt=False)
+    assert stage.budget.cores == 2
+    stage.step(0.2, prompt=False)
+    assert stage.budget.cores == 3
+
+
+def test_cores_that_were_given_by_the_program_stay(host_cores: list[int]) -> None:
+    stage = Stage(cores=5)
+    host_cores.append(3)
+    stage.step(2001 * MS, prompt=True)
+    assert stage.budget.cores == 5
+
+
+def test_the_least_budget_of_all_open_pools_is_asked_for_at_the_next_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int | None] = []
+
+    def read(memory_max: int | None = None, children: Iterable[int] = ()) -> Memory:
+        asked.append(memory_max)
+        assert list(children) == [7]
+        return Memory(limit=1 << 30, given=1 << 30, share=0.5)
+
+    stage = Stage()
+    stage.step(3 * MS, prompt=True)
+    monkeypatch.setattr(state_module, "read_memory", read)
+    stage.budget.children.append(lambda: [7])
+    pools = [stage.add_pool(memory_max=size << 20) for size in (100, 50)]
+    stage.step(3 * MS, prompt=False)
+    assert asked == [50 << 20]
+    pools[1].refusal = RuntimeError
+    stage.step(2001 * MS, prompt=True)
+    assert asked == [50 << 20, 100 << 20]
 
 
 # ---------------------------------------------------------------------- which pools it governs

@@ -6,14 +6,12 @@ import asyncio
 import contextvars
 import os
 import threading
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 
 import hybridrt
 from hybridrt import QueueFullError, RuntimeClosedError, blocking, check_cancelled, offload
-from hybridrt.executor.budget import shared
-from hybridrt.pool import state
 from hybridrt.testing import InlineRuntime, ManualClock, reset
 
 VARIABLE = contextvars.ContextVar("variable", default="unset")
@@ -143,25 +141,6 @@ def test_reset_ends_the_private_executor_and_the_governor() -> None:
     asyncio.run(offload(int)())
     assert ours()
     reset()
-    assert ours() == []
-
-
-def test_reset_waits_for_the_thread_that_reads_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, reading, read = threading.Event(), threading.Event(), state.read_memory
-
-    def slowly(*given: Any) -> Any:
-        reading.set()
-        assert gate.wait(10)
-        return read(*given)
-
-    monkeypatch.setattr(state, "read_memory", slowly)
-    reset()
-    shared.governor.look_soon_locked()
-    asyncio.run(offload(int)())
-    assert reading.wait(10)
-    threading.Timer(0.05, gate.set).start()
-    reset()
-    assert gate.is_set()
     assert ours() == []
 
 
